@@ -1,0 +1,7 @@
+//! How a rank comes to know its world: frames between launcher, agents and ranks.
+//!
+//! Launcher and agent talk over the agent's standard input and output, agent and rank over an inherited socket; both
+//! carry [`frame`]s. What a rank is born with is a [`messages::Boot`] in a sealed memfd that it inherits.
+
+pub mod frame;
+pub mod messages;
