@@ -5,3 +5,7 @@
 
 pub mod frame;
 pub mod messages;
+#[cfg(not(loom))]
+mod inherited;
+#[cfg(not(loom))]
+pub(crate) mod rank;

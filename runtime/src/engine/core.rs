@@ -299,7 +299,8 @@ fn accept(rank: usize, receive: &mut Receive, envelope: Envelope, signature: Sig
         return Ok(());
     }
     if signature != expected.signature {
-        return Err(Error::TypeMismatch { rank, source_rank, tag, sent: element::describe(signature), expected: expected.element });
+        let wanted = expected.element.map_or_else(|| element::describe(expected.signature), str::to_string);
+        return Err(Error::TypeMismatch { rank, source_rank, tag, sent: element::describe(signature), expected: wanted });
     }
     if expected.exact && sent != expected.room {
         return Err(Error::LengthMismatch { rank, source_rank, sent, expected: expected.room });

@@ -6,7 +6,7 @@ mod core;
 pub(crate) mod operation;
 mod wait;
 
-pub(crate) use wait::{Pace, Runtime, Waiting};
+pub(crate) use wait::{CONTROL_TOKEN, FIRST_FREE_TOKEN, Runtime, WAKE_TOKEN, Waiting};
 
 use crate::{
     error::{Error, Result},

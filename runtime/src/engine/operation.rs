@@ -79,8 +79,8 @@ pub(crate) struct Send {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     pub(crate) signature: Signature,
-    /// The element type's name, for messages.
-    pub(crate) element: &'static str,
+    /// The element type's name for messages, where it is known.
+    pub(crate) element: Option<&'static str>,
     /// The largest message in bytes.
     pub(crate) room: usize,
     /// The message must have exactly `room` bytes.
