@@ -8,10 +8,7 @@ use crate::{
     world::{Joining, Plan, World},
 };
 use rustix::event::{EventfdFlags, eventfd};
-use std::{
-    os::fd::OwnedFd,
-    sync::Arc,
-};
+use std::{os::fd::OwnedFd, sync::Arc};
 
 /// Runs `ranks` ranks as threads and returns what each gave, in rank order.
 ///
@@ -89,7 +86,10 @@ impl Cluster {
                 })
                 .collect::<Result<_>>()?;
             let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-            Ok(results.into_iter().map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect())
+            Ok(results
+                .into_iter()
+                .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect())
         })
     }
 
@@ -136,7 +136,14 @@ impl Cluster {
             .map(|(boot, plan)| {
                 let memory = &segments[boot.host_of[boot.rank as usize] as usize];
                 let segment = Some(memory.share()?);
-                World::join(Joining { boot, plan, segment, release: release.clone(), control: None, settings: Vec::new() })
+                World::join(Joining {
+                    boot,
+                    plan,
+                    segment,
+                    release: release.clone(),
+                    control: None,
+                    settings: Vec::new(),
+                })
             })
             .collect()
     }

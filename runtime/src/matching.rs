@@ -52,15 +52,17 @@ impl<R, M> Default for Matcher<R, M> {
 
 impl<R: PartialEq, M> Matcher<R, M> {
     fn queues(&mut self, context: u64) -> &mut Queues<R, M> {
-        self.contexts
-            .entry(context)
-            .or_insert_with(|| Queues { posted: VecDeque::new(), unexpected: VecDeque::new() })
+        self.contexts.entry(context).or_insert_with(|| Queues { posted: VecDeque::new(), unexpected: VecDeque::new() })
     }
 
     /// Drops the queues of a context that has become empty, once there are many: communicators come and go.
     fn tidy(&mut self, context: u64) {
         if self.contexts.len() > KEPT
-            && self.contexts.get(&context).is_some_and(|queues| queues.posted.is_empty() && queues.unexpected.is_empty()) {
+            && self
+                .contexts
+                .get(&context)
+                .is_some_and(|queues| queues.posted.is_empty() && queues.unexpected.is_empty())
+        {
             self.contexts.remove(&context);
         }
     }

@@ -56,7 +56,7 @@ impl Builder {
     /// Messages are at most this many bytes (see the key `low_latency.size_hint`).
     #[must_use]
     pub fn low_latency_size_hint(mut self, bytes: u64) -> Self {
-        self.settings.push((keys::LOW_LATENCY_SIZE_HINT.name(), bytes.to_string()));
+        self.settings.push((keys::LOW_LATENCY_SIZE_HINT.name, bytes.to_string()));
         self
     }
 
@@ -124,7 +124,7 @@ impl World {
     #[must_use]
     pub fn low_latency_size_hint(&self) -> u64 {
         let key = keys::LOW_LATENCY_SIZE_HINT;
-        let set = self.settings.iter().rev().find(|(name, _)| name == key.name());
+        let set = self.settings.iter().rev().find(|(name, _)| name == key.name);
         match set {
             Some((_, Value::Bytes(bytes))) => *bytes,
             _ => self.snapshot().get(key),
@@ -190,7 +190,8 @@ impl World {
         let Joining { boot, plan, segment, release, control, settings } = joining;
         let (rank, size) = (boot.rank as usize, boot.host_of.len());
         let poller = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll instance")?);
-        let mut routes = Routes { transports: vec![Box::new(Loopback::new(rank))], to: vec![0; size], slow: vec![false] };
+        let mut routes =
+            Routes { transports: vec![Box::new(Loopback::new(rank))], to: vec![0; size], slow: vec![false] };
         if let (Some((segment, wake)), false) = (segment, plan.near.is_empty()) {
             let place = plan.near.iter().position(|near| *near == rank).unwrap_or(0);
             let shm = SharedMemory::new(segment, place, &plan.near, size, wake);
@@ -313,12 +314,13 @@ impl Plan {
         let here = boot.host_of[rank];
         let local: Vec<usize> = (0..boot.host_of.len()).filter(|other| boot.host_of[*other] == here).collect();
         let near = if allows("shm") && local.len() > 1 { local } else { Vec::new() };
-        let far: Vec<usize> =
-            (0..boot.host_of.len()).filter(|other| *other != rank && !near.contains(other)).collect();
+        let far: Vec<usize> = (0..boot.host_of.len()).filter(|other| *other != rank && !near.contains(other)).collect();
         if let Some(other) = far.first().filter(|_| !allows("tcp")) {
             let host = &boot.hosts[boot.host_of[*other] as usize].name;
             return Err(Error::Bootstrap {
-                reason: format!("rank {other} on host {host} is reached by no transport of transport.allow = {allowed}: add tcp"),
+                reason: format!(
+                    "rank {other} on host {host} is reached by no transport of transport.allow = {allowed}: add tcp"
+                ),
             });
         }
         let listener = if far.is_empty() { None } else { Some(listen(boot, one_machine)?) };

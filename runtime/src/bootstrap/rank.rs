@@ -13,8 +13,11 @@ use std::{
 };
 
 /// Variables that other launchers set, with the number of ranks they mean to have started.
-const OTHER_LAUNCHERS: [(&str, &str); 3] =
-    [("OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"), ("PMI_SIZE", "MPICH's mpiexec"), ("MPI_LOCALNRANKS", "an MPI launcher")];
+const OTHER_LAUNCHERS: [(&str, &str); 3] = [
+    ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
+    ("PMI_SIZE", "MPICH's mpiexec"),
+    ("MPI_LOCALNRANKS", "an MPI launcher"),
+];
 
 /// What the agent handed over; `None` when this program was started without `rsrun`.
 pub(crate) fn born_with() -> Result<Option<Boot>> {

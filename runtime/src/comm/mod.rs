@@ -208,12 +208,7 @@ impl Communicator {
     /// [`Error::Truncated`] when the message is longer than `buffer`, [`Error::TypeMismatch`] when it was sent as another
     /// type (in both cases the message is gone and the next one is intact); when the source does not exist, is lost, or
     /// has dropped its world.
-    pub fn recv<T: Element>(
-        &self,
-        buffer: &mut [T],
-        source: impl Into<Source>,
-        tag: impl Into<Tag>,
-    ) -> Result<Status> {
+    pub fn recv<T: Element>(&self, buffer: &mut [T], source: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status> {
         let pattern = self.pattern(source.into(), tag.into(), "recv")?;
         let mut lent = LentPair { call: 0, source: &[], destination: element::as_bytes_mut(buffer) };
         let expected = expected::<T>(lent.destination.len(), false);
@@ -265,8 +260,7 @@ impl Communicator {
         let mut engine = runtime.lock();
         lent.call = engine.new_call();
         let name = Lent { call: lent.call, number: 0 };
-        let receive =
-            engine.start_receive(self.inner.context, pattern, expected, Landing::Lent(name), &mut lent)?;
+        let receive = engine.start_receive(self.inner.context, pattern, expected, Landing::Lent(name), &mut lent)?;
         let send = match engine.try_send(peer, header, lent.source) {
             Ok(true) => Ok(None),
             Ok(false) => engine.start_send(peer, header, From_::Lent(name)).map(Some),

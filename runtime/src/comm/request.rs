@@ -1,11 +1,7 @@
 //! Requests of non-blocking sends and receives. They own their buffers while the operation is under way, so that
 //! forgetting a request cannot free memory in use.
 
-use super::{
-    Communicator, Status,
-    buffer::Growing,
-    expected,
-};
+use super::{Communicator, Status, buffer::Growing, expected};
 use crate::{
     element::Element,
     engine::operation::{Landing, NoBuffers, OperationId, OwnedBuffer, Source as From_},
@@ -119,9 +115,7 @@ impl<T: Element> RecvRequest<T> {
         runtime.poke()?;
         let done = runtime.lock().take_receive(self.id, &mut NoBuffers);
         match done {
-            Some(result) => {
-                result.map(|(envelope, buffer)| Ok((unwrap(buffer), self.communicator.status(&envelope))))
-            }
+            Some(result) => result.map(|(envelope, buffer)| Ok((unwrap(buffer), self.communicator.status(&envelope)))),
             None => Ok(Err(self)),
         }
     }

@@ -3,9 +3,7 @@
 //! No I/O and no clock: records in, records out. Small messages travel whole (eager); larger ones are announced, and
 //! move when the receiver has room for them (rendezvous).
 
-use super::operation::{
-    Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Receive, Send, Source,
-};
+use super::operation::{Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Receiving, Sending, Source};
 use crate::{
     element::{self, Signature},
     error::{Error, Result},
@@ -29,8 +27,8 @@ pub(crate) struct Core {
     pub(crate) rank: usize,
     next_operation: OperationId,
     pub(crate) matcher: Matcher<OperationId, Early>,
-    pub(crate) sends: HashMap<OperationId, Send>,
-    pub(crate) receives: HashMap<OperationId, Receive>,
+    pub(crate) sends: HashMap<OperationId, Sending>,
+    pub(crate) receives: HashMap<OperationId, Receiving>,
     pub(crate) outgoing: Vec<VecDeque<Outgoing>>,
     /// Peers with something outgoing.
     pub(crate) busy: Vec<usize>,
@@ -69,7 +67,7 @@ impl Core {
         let id = self.new_id();
         header.id = id;
         header.kind = if eager { Kind::Eager } else { Kind::RequestToSend } as u8;
-        let send = Send { peer, header, source, sent: 0, receiver: None, done: None, detached: false };
+        let send = Sending { peer, header, source, sent: 0, receiver: None, done: None, detached: false };
         self.sends.insert(id, send);
         self.enqueue(peer, Outgoing::First(id));
         id
@@ -85,7 +83,7 @@ impl Core {
         buffers: &mut dyn Buffers,
     ) -> OperationId {
         let id = self.new_id();
-        let receive = Receive {
+        let receive = Receiving {
             context,
             expected,
             landing,
@@ -275,12 +273,13 @@ impl Core {
     /// Nothing more comes from or reaches `peer`: everything that waits for it ends with this error.
     pub(crate) fn fail_peer(&mut self, peer: usize, error: &Error) {
         let mut receives = self.matcher.take_waiting_for(peer);
-        let arriving = |receive: &Receive| receive.done.is_none() && receive.arriving.is_some_and(|(e, _)| e.source == peer);
+        let arriving =
+            |receive: &Receiving| receive.done.is_none() && receive.arriving.is_some_and(|(e, _)| e.source == peer);
         receives.extend(self.receives.iter().filter(|(_, receive)| arriving(receive)).map(|(id, _)| *id));
         for id in receives {
             self.finish_receive(id, Err(error.clone()));
         }
-        let pending = |send: &Send| send.peer == peer && send.done.is_none();
+        let pending = |send: &Sending| send.peer == peer && send.done.is_none();
         let sends: Vec<_> = self.sends.iter().filter(|(_, send)| pending(send)).map(|(id, _)| *id).collect();
         for id in sends {
             self.finish_send(id, Err(error.clone()));
@@ -292,7 +291,7 @@ impl Core {
 }
 
 /// Whether a receive takes a message; makes room where it may grow.
-fn accept(rank: usize, receive: &mut Receive, envelope: Envelope, signature: Signature) -> Result<()> {
+fn accept(rank: usize, receive: &mut Receiving, envelope: Envelope, signature: Signature) -> Result<()> {
     let expected = receive.expected;
     let (source_rank, tag, sent) = (envelope.source, envelope.tag, envelope.bytes);
     if matches!(receive.landing, Landing::Nowhere) {
@@ -300,7 +299,13 @@ fn accept(rank: usize, receive: &mut Receive, envelope: Envelope, signature: Sig
     }
     if signature != expected.signature {
         let wanted = expected.element.map_or_else(|| element::describe(expected.signature), str::to_string);
-        return Err(Error::TypeMismatch { rank, source_rank, tag, sent: element::describe(signature), expected: wanted });
+        return Err(Error::TypeMismatch {
+            rank,
+            source_rank,
+            tag,
+            sent: element::describe(signature),
+            expected: wanted,
+        });
     }
     if expected.exact && sent != expected.room {
         return Err(Error::LengthMismatch { rank, source_rank, sent, expected: expected.room });
@@ -313,7 +318,7 @@ fn accept(rank: usize, receive: &mut Receive, envelope: Envelope, signature: Sig
 }
 
 /// Copies a payload to where the receive wants it, or aside when that is not lent now.
-fn land(receive: &mut Receive, at: usize, payload: &mut dyn Payload, buffers: &mut dyn Buffers) {
+fn land(receive: &mut Receiving, at: usize, payload: &mut dyn Payload, buffers: &mut dyn Buffers) {
     let length = payload.len();
     receive.settle(buffers);
     match &mut receive.landing {

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 use core::{Core, Outgoing};
-use operation::{Buffers, Envelope, Expected, Landing, OperationId, OwnedBuffer, Send, Source};
+use operation::{Buffers, Envelope, Expected, Landing, OperationId, OwnedBuffer, Sending, Source};
 use std::time::{Duration, Instant};
 
 /// Polls of the other transports between two polls of one that costs a system call.
@@ -194,7 +194,8 @@ impl Engine {
         }
         let mut moved = self.flush(buffers)?;
         self.polls = self.polls.wrapping_add(1);
-        let mut inbox = Inbox { core: &mut self.core, departed: &mut self.departed, keep_back: self.keep_back, buffers };
+        let mut inbox =
+            Inbox { core: &mut self.core, departed: &mut self.departed, keep_back: self.keep_back, buffers };
         for (transport, slow) in self.routes.transports.iter_mut().zip(&self.routes.slow) {
             if !slow || self.polls.is_multiple_of(SLOW_POLL) {
                 moved |= transport.poll(&mut inbox)?;
@@ -341,7 +342,7 @@ impl Handed {
     }
 }
 
-fn bytes_of<'a>(send: &'a Send, buffers: &'a dyn Buffers) -> Option<&'a [u8]> {
+fn bytes_of<'a>(send: &'a Sending, buffers: &'a dyn Buffers) -> Option<&'a [u8]> {
     match &send.source {
         Source::Owned(buffer) => Some(buffer.bytes()),
         Source::Lent(lent) => buffers.source(*lent),

@@ -61,7 +61,7 @@ pub(crate) enum Landing {
     Nowhere,
 }
 
-pub(crate) struct Send {
+pub(crate) struct Sending {
     pub(crate) peer: usize,
     /// Eager or request-to-send, as it goes out first.
     pub(crate) header: Header,
@@ -95,7 +95,7 @@ pub(crate) struct Envelope {
     pub(crate) bytes: usize,
 }
 
-pub(crate) struct Receive {
+pub(crate) struct Receiving {
     pub(crate) context: u64,
     pub(crate) expected: Expected,
     pub(crate) landing: Landing,
@@ -108,7 +108,7 @@ pub(crate) struct Receive {
     pub(crate) detached: bool,
 }
 
-impl Receive {
+impl Receiving {
     /// Puts the bytes that are kept aside where they belong, if that is lent now.
     pub(crate) fn settle(&mut self, buffers: &mut dyn Buffers) {
         if let Landing::Lent(lent) = self.landing

@@ -165,8 +165,7 @@ impl Runtime {
         buffers: &mut dyn Buffers,
     ) -> Result<MutexGuard<'a, Engine>> {
         if engine.sleeper {
-            let (engine, _) =
-                self.others.wait_timeout(engine, LONGEST_SLEEP).unwrap_or_else(PoisonError::into_inner);
+            let (engine, _) = self.others.wait_timeout(engine, LONGEST_SLEEP).unwrap_or_else(PoisonError::into_inner);
             return Ok(engine);
         }
         engine.arm(true);

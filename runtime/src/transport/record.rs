@@ -88,7 +88,15 @@ mod tests {
 
     #[test]
     fn a_header_survives_its_bytes_at_any_alignment() {
-        let header = Header { signature: 7, context: 1 << 40, tag: 3, total: u64::MAX, id: 9, payload: 5, ..Header::new(Kind::Data) };
+        let header = Header {
+            signature: 7,
+            context: 1 << 40,
+            tag: 3,
+            total: u64::MAX,
+            id: 9,
+            payload: 5,
+            ..Header::new(Kind::Data)
+        };
         let mut bytes = vec![0_u8; HEADER + 1];
         bytes[1..].copy_from_slice(bytemuck::bytes_of(&header));
         assert_eq!(Header::from_bytes(bytes[1..].try_into().unwrap()), header);

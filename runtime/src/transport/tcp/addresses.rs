@@ -15,7 +15,6 @@ pub(crate) fn interfaces() -> Result<Vec<Interface>> {
     let all = if_addrs::get_if_addrs().context("listing the network interfaces")?;
     Ok(all
         .into_iter()
-        .filter(|interface| interface.is_oper_up() || interface.is_loopback())
         .map(|interface| Interface { address: interface.ip(), name: interface.name })
         .collect())
 }
@@ -53,7 +52,10 @@ pub(crate) fn choose(
     if let Some(unknown) = unused.first() {
         let known: Vec<_> = interfaces.iter().map(|i| format!("{} ({})", i.name, i.address)).collect();
         return Err(Error::Bootstrap {
-            reason: format!("tcp.interfaces names {unknown:?}, which this host does not have; it has {}", known.join(", ")),
+            reason: format!(
+                "tcp.interfaces names {unknown:?}, which this host does not have; it has {}",
+                known.join(", ")
+            ),
         });
     }
     // Stable: the kernel's order within each class. On one host loopback is as good as any and always there.
@@ -92,9 +94,17 @@ mod tests {
     use super::*;
 
     fn host() -> Vec<Interface> {
-        [("lo", "127.0.0.1"), ("lo", "::1"), ("docker0", "172.17.0.1"), ("eth0", "10.1.2.3"), ("eth0", "fe80::1"), ("eth0", "fd00::3"), ("ib0", "10.9.0.3")]
-            .map(|(name, address)| Interface { name: name.into(), address: address.parse().unwrap() })
-            .into()
+        [
+            ("lo", "127.0.0.1"),
+            ("lo", "::1"),
+            ("docker0", "172.17.0.1"),
+            ("eth0", "10.1.2.3"),
+            ("eth0", "fe80::1"),
+            ("eth0", "fd00::3"),
+            ("ib0", "10.9.0.3"),
+        ]
+        .map(|(name, address)| Interface { name: name.into(), address: address.parse().unwrap() })
+        .into()
     }
 
     fn chosen(wanted: &str, reached_at: Option<&str>, one_host: bool) -> Vec<String> {

@@ -108,12 +108,15 @@ impl Connection {
         let mut state = State::Quiet;
         for _ in 0..BURST {
             self.make_room();
-            let read = match rustix::net::recv(&self.socket, &mut self.input[self.end..], rustix::net::RecvFlags::empty()) {
-                Ok((_, read)) => read,
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => return Ok(state),
-                Err(error) => return Ok(self.gone(sink, &format!("the connection broke: {}", std::io::Error::from(error)))),
-            };
+            let read =
+                match rustix::net::recv(&self.socket, &mut self.input[self.end..], rustix::net::RecvFlags::empty()) {
+                    Ok((_, read)) => read,
+                    Err(Errno::INTR) => continue,
+                    Err(Errno::AGAIN) => return Ok(state),
+                    Err(error) => {
+                        return Ok(self.gone(sink, &format!("the connection broke: {}", std::io::Error::from(error))));
+                    }
+                };
             if read == 0 {
                 return Ok(self.gone(sink, "the connection was closed"));
             }

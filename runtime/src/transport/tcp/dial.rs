@@ -5,7 +5,10 @@ use super::{
     handshake::{self, Attempt, Side},
     nonce, passed, send_whole, socket,
 };
-use crate::{bootstrap::messages::JobKey, error::{Context, Result}};
+use crate::{
+    bootstrap::messages::JobKey,
+    error::{Context, Result},
+};
 use rustix::{event::epoll, io::Errno, net::sockopt};
 use std::{
     net::SocketAddr,
@@ -32,10 +35,19 @@ pub(super) struct Dial {
 #[derive(Debug)]
 enum Stage {
     Next,
-    Connecting { socket: OwnedFd, deadline: Instant },
+    Connecting {
+        socket: OwnedFd,
+        deadline: Instant,
+    },
     /// The hello is sent; the peer answers when it next looks, which may take as long as it computes.
-    Answer { socket: OwnedFd, nonce: [u8; handshake::NONCE], received: Vec<u8> },
-    Verdict { socket: OwnedFd },
+    Answer {
+        socket: OwnedFd,
+        nonce: [u8; handshake::NONCE],
+        received: Vec<u8>,
+    },
+    Verdict {
+        socket: OwnedFd,
+    },
 }
 
 #[derive(Debug)]
@@ -82,8 +94,13 @@ impl Dial {
         };
         match socket::dial(address) {
             Ok(socket) => {
-                epoll::add(poller, &socket, token, epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET)
-                    .context("watching a connection")?;
+                epoll::add(
+                    poller,
+                    &socket,
+                    token,
+                    epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET,
+                )
+                .context("watching a connection")?;
                 self.stage = Stage::Connecting { socket, deadline: Instant::now() + self.timeout };
             }
             Err(error) => self.give_up(&std::io::Error::from(error).to_string()),
@@ -130,7 +147,13 @@ impl Dial {
         }
     }
 
-    fn answer(&mut self, key: &JobKey, socket: OwnedFd, nonce: [u8; handshake::NONCE], mut received: Vec<u8>) -> Progress {
+    fn answer(
+        &mut self,
+        key: &JobKey,
+        socket: OwnedFd,
+        nonce: [u8; handshake::NONCE],
+        mut received: Vec<u8>,
+    ) -> Progress {
         match fill(&socket, &mut received, handshake::ANSWER) {
             Some(false) => {
                 self.stage = Stage::Answer { socket, nonce, received };

@@ -263,7 +263,13 @@ impl Transport for Tcp {
             if let Link::Open(connection, interest) = &mut self.links[peer]
                 && connection.has_unsent()
                 && *interest == Interest::Reading
-                && epoll::modify(&self.poller, connection.descriptor(), token, epoll::EventFlags::IN | epoll::EventFlags::OUT).is_ok()
+                && epoll::modify(
+                    &self.poller,
+                    connection.descriptor(),
+                    token,
+                    epoll::EventFlags::IN | epoll::EventFlags::OUT,
+                )
+                .is_ok()
             {
                 *interest = Interest::Writing;
             }

@@ -6,7 +6,10 @@ use rustix::{
     io::Errno,
     net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt},
 };
-use std::{net::SocketAddr, os::fd::{AsFd, OwnedFd}};
+use std::{
+    net::SocketAddr,
+    os::fd::{AsFd, OwnedFd},
+};
 
 /// Bytes sent that the peer's kernel has not acknowledged (tcp(7), SIOCOUTQ); 0 when the connection is gone.
 pub(super) fn unacknowledged(socket: impl AsFd) -> i32 {

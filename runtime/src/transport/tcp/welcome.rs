@@ -5,7 +5,10 @@ use super::{
     handshake::{self, Attempt, Side},
     nonce, passed, send_whole, socket,
 };
-use crate::{bootstrap::messages::JobKey, error::{Context, Result}};
+use crate::{
+    bootstrap::messages::JobKey,
+    error::{Context, Result},
+};
 use rustix::event::epoll;
 use std::{
     collections::VecDeque,
@@ -126,7 +129,12 @@ impl Welcome {
             if self.guests.len() >= self.most {
                 self.guests.pop_front();
             }
-            self.guests.push_back(Guest { socket, deadline: Instant::now() + PATIENCE, received: Vec::new(), attempt: None });
+            self.guests.push_back(Guest {
+                socket,
+                deadline: Instant::now() + PATIENCE,
+                received: Vec::new(),
+                attempt: None,
+            });
         }
     }
 
@@ -160,11 +168,8 @@ impl Welcome {
             return Ok(Fate::Leaves);
         }
         let peer = attempt.dialer as usize;
-        let (verdict, fate) = if admits(peer) {
-            (handshake::ACCEPTED, Fate::Enters(peer))
-        } else {
-            (handshake::DUPLICATE, Fate::Leaves)
-        };
+        let (verdict, fate) =
+            if admits(peer) { (handshake::ACCEPTED, Fate::Enters(peer)) } else { (handshake::DUPLICATE, Fate::Leaves) };
         Ok(if send_whole(&guest.socket, &[verdict]) { fate } else { Fate::Leaves })
     }
 }
