@@ -1,6 +1,13 @@
 //! Point-to-point semantics, the same over every transport: each body below runs over shared memory, over TCP, and over
 //! a mix of both.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "small numbers of test patterns"
+)]
+
 use proptest::prelude::*;
 use spmd::{Error, World, local::Cluster, prelude::*};
 
