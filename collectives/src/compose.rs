@@ -14,6 +14,10 @@ use history::History;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepId(u32);
 
+/// A point in the handing out of scratch; see [`Builder::rewind`].
+#[derive(Clone, Copy, Debug)]
+pub struct Mark(usize);
+
 /// Collects the steps of one rank; see the module's words on order.
 #[derive(Debug)]
 pub struct Builder {
@@ -21,6 +25,8 @@ pub struct Builder {
     size: usize,
     lengths: Lengths,
     raw: RawSchedule,
+    /// Where the next piece of scratch begins.
+    free: usize,
     history: [History; 3],
     after: Vec<u32>,
     failure: Option<ScheduleError>,
@@ -35,6 +41,7 @@ impl Builder {
             size,
             lengths: Lengths { input, output, scratch: 0 },
             raw: RawSchedule::default(),
+            free: 0,
             history: Default::default(),
             after: Vec::new(),
             failure: None,
@@ -53,14 +60,30 @@ impl Builder {
         Slice::output(0, self.lengths.output)
     }
 
-    /// `length` elements of scratch that nothing else uses.
+    /// `length` elements of scratch.
     pub fn scratch(&mut self, length: usize) -> Slice {
-        let offset = self.lengths.scratch;
+        let offset = self.free;
         match offset.checked_add(length) {
-            Some(end) => self.lengths.scratch = end,
+            Some(end) => {
+                self.free = end;
+                self.lengths.scratch = self.lengths.scratch.max(end);
+            }
             None => self.failure = Some(ScheduleError::TooLarge),
         }
         Slice { buffer: Buffer::Scratch, offset, length }
+    }
+
+    /// The scratch handed out up to now.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        Mark(self.free)
+    }
+
+    /// Lets the scratch handed out since `mark` be handed out again: whoever uses it then waits for those who use it
+    /// now. With this a pipeline bounds how many chunks are on their way, which it must: chunks that all start at once
+    /// fill the ports with first hops while the second hops wait.
+    pub fn rewind(&mut self, mark: Mark) {
+        self.free = mark.0.min(self.free);
     }
 
     /// Sends `from` to `peer`.

@@ -6,3 +6,4 @@ pub mod compose;
 pub mod operators;
 pub mod price;
 pub mod schedule;
+pub mod select;

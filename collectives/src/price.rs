@@ -82,11 +82,12 @@ pub fn price(schedules: &[Schedule], element_bytes: usize, model: &Model) -> Opt
     for (rank, schedule) in schedules.iter().enumerate() {
         remaining += schedule.steps().len();
         for step in (0..schedule.steps().len()).filter(|&step| ranks[rank].missing[step] == 0) {
-            queue.push(Reverse((Instant(0.0), false, rank, step)));
+            queue.push(Reverse((Instant(0.0), false, step, rank)));
         }
     }
     let mut finish = 0.0f64;
-    while let Some(Reverse((Instant(now), complete, rank, step))) = queue.pop() {
+    // At the same time earlier steps go first, on whatever rank: ports serve chunks in turn.
+    while let Some(Reverse((Instant(now), complete, step, rank))) = queue.pop() {
         if complete {
             remaining -= 1;
             finish = finish.max(now);
@@ -94,7 +95,7 @@ pub fn price(schedules: &[Schedule], element_bytes: usize, model: &Model) -> Opt
                 let missing = &mut ranks[rank].missing[dependent as usize];
                 *missing -= 1;
                 if *missing == 0 {
-                    queue.push(Reverse((Instant(now), false, rank, dependent as usize)));
+                    queue.push(Reverse((Instant(now), false, dependent as usize, rank)));
                 }
             }
             continue;
@@ -107,7 +108,7 @@ pub fn price(schedules: &[Schedule], element_bytes: usize, model: &Model) -> Opt
             Action::Reduce { into, .. } | Action::Copy { into, .. } => {
                 let end = ranks[rank].processor.max(now) + model.reduction(bytes(into.length));
                 ranks[rank].processor = end;
-                queue.push(Reverse((Instant(end), true, rank, step)));
+                queue.push(Reverse((Instant(end), true, step, rank)));
                 continue;
             }
         };
@@ -121,8 +122,8 @@ pub fn price(schedules: &[Schedule], element_bytes: usize, model: &Model) -> Opt
         let busy = model.overhead + bytes(length) * model.per_byte;
         ranks[source].send_port = start + busy;
         ranks[destination].receive_port = start + busy + model.latency;
-        queue.push(Reverse((Instant(start + busy), true, source, sent)));
-        queue.push(Reverse((Instant(start + busy + model.latency), true, destination, received)));
+        queue.push(Reverse((Instant(start + busy), true, sent, source)));
+        queue.push(Reverse((Instant(start + busy + model.latency), true, received, destination)));
     }
     (remaining == 0).then_some(finish)
 }

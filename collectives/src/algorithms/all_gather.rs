@@ -10,14 +10,14 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         restrictions: &[],
         source: "Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005",
         cost: |model, load| (load.size - 1.0) * model.message(load.bytes),
-        build: |shape| in_blocks(shape, |b, group, blocks| ring(b, group, blocks, group.rank())),
+        build: |shape| in_blocks(shape, |b, group, blocks| ring(b, group, blocks, group.rank(), b.input())),
     },
     Algorithm {
         name: "recursive_doubling",
         restrictions: &[Restriction::PowerOfTwoSize],
         source: "Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005",
         cost: |model, load| load.rounds * model.message(0.0) + (load.size - 1.0) * load.bytes * model.per_byte,
-        build: |shape| in_blocks(shape, recursive_doubling),
+        build: |shape| in_blocks(shape, |b, group, blocks| recursive_doubling(b, group, blocks, b.input())),
     },
     Algorithm {
         name: "bruck",
@@ -37,7 +37,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
     },
 ];
 
-/// The algorithms in place: each rank's own block is put into the output first.
+/// Algorithms that pass blocks of the output on; the rank's own block is copied there meanwhile.
 fn in_blocks(shape: &Shape, emit: fn(&mut Builder, &Group<'_>, &Blocks)) -> Result<Schedule, ScheduleError> {
     let mut b = Builder::new(shape.rank, shape.size, shape.elements, shape.total()?);
     let blocks = Blocks::new(b.output(), shape.size);
@@ -47,28 +47,30 @@ fn in_blocks(shape: &Shape, emit: fn(&mut Builder, &Group<'_>, &Blocks)) -> Resu
     b.finish()
 }
 
-/// A ring: everyone passes on what came last, beginning with block `owned`, the one that this rank has. Rank r + 1
-/// must own block `owned + 1`. There are as many blocks as ranks.
+/// A ring: everyone passes on what came last, beginning with block `owned`, which this rank has and which also lies in
+/// `own`. Rank r + 1 must own block `owned + 1`. There are as many blocks as ranks.
 ///
 /// Cost: `(p - 1) (latency + overhead + n beta)`; each rank talks to two neighbours only.
-pub fn ring(b: &mut Builder, group: &Group<'_>, blocks: &Blocks, owned: usize) {
+pub fn ring(b: &mut Builder, group: &Group<'_>, blocks: &Blocks, owned: usize, own: Slice) {
     let size = group.size();
     for round in 0..size.saturating_sub(1) {
-        b.send(group.ahead(1), blocks.block((owned + size - round) % size));
+        b.send(group.ahead(1), if round == 0 { own } else { blocks.block((owned + size - round) % size) });
         b.receive(group.behind(1), blocks.block((owned + size - round - 1) % size));
     }
 }
 
-/// Ranks at distance 1, 2, 4, … exchange all that they have. There are as many blocks as ranks, a power of two.
+/// Ranks at distance 1, 2, 4, … exchange all that they have, at first the own block, which also lies in `own`. There
+/// are as many blocks as ranks, a power of two.
 ///
 /// Cost: `log2(p) (latency + overhead) + (p - 1) n beta`.
-pub fn recursive_doubling(b: &mut Builder, group: &Group<'_>, blocks: &Blocks) {
+pub fn recursive_doubling(b: &mut Builder, group: &Group<'_>, blocks: &Blocks, own: Slice) {
     let rank = group.rank();
     let mut distance = 1;
     while distance < group.size() {
         let partner = rank ^ distance;
         let first = |member: usize| member & !(distance - 1);
-        b.send(group.peer(partner), blocks.run(first(rank), first(rank) + distance));
+        let held = if distance == 1 { own } else { blocks.run(first(rank), first(rank) + distance) };
+        b.send(group.peer(partner), held);
         b.receive(group.peer(partner), blocks.run(first(partner), first(partner) + distance));
         distance *= 2;
     }

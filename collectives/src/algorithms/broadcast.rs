@@ -36,7 +36,8 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         source: "Pjesivac-Grbovic et al.: Performance analysis of MPI collective operations, 2005 (pipeline)",
         cost: |model, load| {
             let segments = segments(model, load);
-            (load.size - 2.0 + segments) * model.message(load.bytes / segments)
+            let message = model.message(load.bytes / segments);
+            (load.size - 1.0) * message + (segments - 1.0) * (message - model.latency)
         },
         build: |shape| {
             let mut b = shape.in_place();
@@ -77,7 +78,7 @@ pub fn binomial(b: &mut Builder, group: &Group<'_>, root: usize, data: Slice) {
 
 /// A chain from the root round to the rank before it, in segments of at most `segment` elements.
 ///
-/// Cost with K segments: `(p - 2 + K) (latency + overhead + (n / K) beta)`.
+/// Cost with K segments: `(p - 1) latency + (p - 2 + K) (overhead + (n / K) beta)`.
 pub fn chain(b: &mut Builder, group: &Group<'_>, root: usize, data: Slice, segment: usize) {
     let v = (group.rank() + group.size() - root) % group.size();
     for piece in pieces(data, segment) {
@@ -97,14 +98,16 @@ fn pieces(data: Slice, segment: usize) -> impl Iterator<Item = Slice> {
     (0..count).map(move |index| data.part(index * segment, segment.min(data.length - index * segment)))
 }
 
-/// The number of segments that makes the chain fastest: `sqrt((p - 2) n beta / alpha)`, at least one.
+/// The number of segments: `sqrt((p - 2) n beta / (latency + overhead))`, at least one. That is best when each message
+/// costs its latency, as with a rendezvous; where latency is hidden more segments would do.
 fn segments(model: &Model, load: &Load) -> f64 {
     ((load.size - 2.0) * load.bytes * model.per_byte / (model.latency + model.overhead)).sqrt().max(1.0)
 }
 
-/// Bytes of a segment of the chain that the model finds best for `bytes` on `size` ranks.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // at least 1 and at most `bytes`
-pub(crate) fn segment_bytes(model: &Model, size: usize, bytes: usize) -> usize {
-    let load = Load::new(size.max(2), bytes);
-    (load.bytes / segments(model, &load)).ceil() as usize
+/// Elements of a segment of the chain that the model finds best.
+pub(crate) fn segment(model: &Model, size: usize, elements: usize, element_bytes: usize) -> usize {
+    let load = Load::new(size.max(2), elements.saturating_mul(element_bytes));
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A small number, and at least 1.
+    let segments = segments(model, &load).round() as usize;
+    elements.div_ceil(segments).max(1)
 }

@@ -1,19 +1,15 @@
 //! Reduce: everyone's slice combined into one at the root.
 
-use super::{Algorithm, Restriction, children, parent};
+use super::{Algorithm, Restriction, Shape, children, parent};
 use crate::compose::{Builder, Group};
 use crate::schedule::{Schedule, ScheduleError, Side, Slice};
-
-use super::Shape;
 
 pub(super) const ALGORITHMS: &[Algorithm] = &[
     Algorithm {
         name: "linear",
         restrictions: &[],
         source: "the root receives from everyone in rank order, a few at a time",
-        cost: |model, load| {
-            load.fan(model, load.bytes) + model.reduction(load.bytes) * if load.bytes > 0.0 { 1.0 } else { 0.0 }
-        },
+        cost: |model, load| load.fan(model, load.bytes) + model.reduction(load.bytes),
         build: |shape| build(shape, linear),
     },
     Algorithm {

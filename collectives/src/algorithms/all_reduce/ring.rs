@@ -24,5 +24,6 @@ pub fn ring(b: &mut Builder, group: &Group<'_>, data: Slice) {
         b.send(group.ahead(1), sent);
         b.reduce(room, combined, Side::Left);
     }
-    all_gather::ring(b, group, &blocks, (rank + 1) % size);
+    let done = (rank + 1) % size;
+    all_gather::ring(b, group, &blocks, done, blocks.block(done));
 }
