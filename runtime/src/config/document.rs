@@ -3,7 +3,6 @@
 //! Knows the syntax, not the keys: names are looked up by the caller, except that a section must lead to some key.
 
 use super::error::{Place, Problem};
-use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -33,24 +32,27 @@ pub(super) enum Literal {
     Other(&'static str, String),
 }
 
-/// All leaves of `text` in its order. A file that is not TOML gives its syntax errors and no leaves: what follows an
-/// error is guesswork.
-pub(super) fn leaves(path: &Path, text: &str, problems: &mut Vec<Problem>) -> Vec<Leaf> {
+/// All leaves of `text` in its order, and what is wrong between them. A file that is not TOML gives its syntax errors
+/// and no leaves: what follows an error is guesswork.
+pub(super) fn leaves(path: &Path, text: &str) -> Vec<Result<Leaf, Problem>> {
     let (document, errors) = DeTable::parse_recoverable(text);
-    let reader = Reader { path, text };
+    let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+    let reader = Reader { path, text, line_starts };
     if !errors.is_empty() {
         let mut errors: Vec<_> =
             errors.iter().map(|error| (error.span().map_or(0, |span| span.start), error.message())).collect();
         errors.sort_unstable();
-        problems.extend(errors.iter().take(MAX_SYNTAX_ERRORS).map(|(offset, message)| Problem::Syntax {
-            place: reader.place(*offset),
-            message: message.split_whitespace().collect::<Vec<_>>().join(" "),
-            line: reader.line_text(*offset).to_string(),
-        }));
-        return Vec::new();
+        let errors = errors.iter().take(MAX_SYNTAX_ERRORS).map(|(offset, message)| {
+            Err(Problem::Syntax {
+                place: reader.place(*offset),
+                message: message.split_whitespace().collect::<Vec<_>>().join(" "),
+                line: reader.line_text(*offset).to_string(),
+            })
+        });
+        return errors.collect();
     }
     let mut found = Vec::new();
-    reader.walk("", document.get_ref(), &mut found, problems);
+    reader.walk("", document.get_ref(), &mut found);
     found.sort_by_key(|(offset, _)| *offset);
     found.into_iter().map(|(_, leaf)| leaf).collect()
 }
@@ -58,34 +60,37 @@ pub(super) fn leaves(path: &Path, text: &str, problems: &mut Vec<Problem>) -> Ve
 struct Reader<'a> {
     path: &'a Path,
     text: &'a str,
+    /// The offset of each line: a file of a mebibyte can have half a million.
+    line_starts: Vec<usize>,
 }
 
 impl Reader<'_> {
-    fn walk(&self, section: &str, table: &DeTable<'_>, found: &mut Vec<(usize, Leaf)>, problems: &mut Vec<Problem>) {
+    fn walk(&self, section: &str, table: &DeTable<'_>, found: &mut Vec<(usize, Result<Leaf, Problem>)>) {
         for (key, value) in table {
+            let offset = key.span().start;
             let separator = if section.is_empty() { "" } else { "." };
             let name = format!("{section}{separator}{}", key.get_ref());
-            let name_place = self.place(key.span().start);
+            let name_place = self.place(offset);
             if let DeValue::Table(inner) = value.get_ref() {
-                if super::find(&name).is_some() {
-                    let reason = "is a key and takes a value, not a section".to_string();
-                    problems.push(Problem::Section { place: name_place, name, reason });
+                let reason = if super::find(&name).is_some() {
+                    "is a key and takes a value, not a section"
                 } else if inner.is_empty() && !leads_to_a_key(&name) {
-                    let reason = "is a section that no key belongs to".to_string();
-                    problems.push(Problem::Section { place: name_place, name, reason });
+                    "is a section that no key belongs to"
                 } else {
-                    self.walk(&name, inner, found, problems);
-                }
+                    self.walk(&name, inner, found);
+                    continue;
+                };
+                found.push((offset, Err(Problem::Section { place: name_place, name, reason })));
                 continue;
             }
             let leaf = Leaf {
                 name,
-                name_line: self.position(key.span().start).0,
+                name_line: self.position(offset).0,
                 name_place,
                 value: self.literal(value),
                 value_place: self.place(value.span().start),
             };
-            found.push((key.span().start, leaf));
+            found.push((offset, Ok(leaf)));
         }
     }
 
@@ -121,18 +126,16 @@ impl Reader<'_> {
 
     /// Line and column of a byte, both from 1; the column counts characters.
     fn position(&self, offset: usize) -> (u32, u32) {
-        let before = self.text.get(..offset).unwrap_or(self.text);
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().trim_start_matches('\u{feff}').chars().count() + 1;
+        // The first line starts at 0: there is always one that starts at or before the offset.
+        let line = self.line_starts.partition_point(|start| *start <= offset);
+        let before = self.text.get(self.line_starts[line - 1]..offset).unwrap_or_default();
+        let column = before.trim_start_matches('\u{feff}').chars().count() + 1;
         (u32::try_from(line).unwrap_or(u32::MAX), u32::try_from(column).unwrap_or(u32::MAX))
     }
 
     fn line_text(&self, offset: usize) -> &str {
-        let Range { start, end } = 0..self.text.len();
-        let offset = offset.min(end);
-        let begin = self.text.as_bytes()[..offset].iter().rposition(|byte| *byte == b'\n').map_or(start, |at| at + 1);
-        let stop = self.text.as_bytes()[offset..].iter().position(|byte| *byte == b'\n').map_or(end, |at| offset + at);
-        self.text.get(begin..stop).unwrap_or_default().trim()
+        let line = self.line_starts.partition_point(|start| *start <= offset);
+        self.text[self.line_starts[line - 1]..].lines().next().unwrap_or_default().trim()
     }
 }
 

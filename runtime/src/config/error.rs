@@ -5,7 +5,11 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Everything that is wrong with the configuration; `Display` gives one line per problem, in the order of the layers.
+/// A terminal shows about as many; a file that is no configuration at all can have very many.
+pub(super) const MAX_LINES: usize = 40;
+
+/// Everything that is wrong with the configuration; `Display` gives one line per problem, in the order of the layers,
+/// and the number of those beyond 40.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", lines(.problems))]
 pub struct ConfigError {
@@ -59,25 +63,14 @@ pub enum Problem {
         allowed: String,
     },
     /// One layer gives one key two values, under two names.
-    #[error(
-        "{place}: `{}` is {}, but `{}` ({first_place}) is {} and both name the key {key}: keep one of them",
-        shown(.name), shown(.value), shown(.first_name), shown(.first_value)
-    )]
+    #[error("{}: {second}, but {first} in {}, and both name the key {key}: keep one of them", .second.place, .first.place)]
     Conflict {
         /// The key's own name.
         key: &'static str,
-        /// Where the first value stands.
-        first_place: Place,
-        /// The name it was given under.
-        first_name: String,
-        /// The first value.
-        first_value: String,
-        /// Where the second value stands.
-        place: Place,
-        /// The name it was given under.
-        name: String,
-        /// The second value.
-        value: String,
+        /// The first value in the order of the layer.
+        first: Box<Written>,
+        /// The second one.
+        second: Box<Written>,
     },
     /// A section of a file that holds nothing and that no key belongs to, or a key written as a section.
     #[error("{place}: `{}` {reason}", shown(.name))]
@@ -87,7 +80,7 @@ pub enum Problem {
         /// The name as written.
         name: String,
         /// What is wrong with it.
-        reason: String,
+        reason: &'static str,
     },
     /// An environment variable is not UTF-8.
     #[error("environment {}: the variable is not valid UTF-8: correct it or unset it", shown(.variable))]
@@ -113,6 +106,24 @@ pub enum Problem {
         /// Why not, and what to do.
         reason: String,
     },
+}
+
+/// A value under the name it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Where it stands.
+    pub place: Place,
+    /// The name as written.
+    pub name: String,
+    /// The value in human units.
+    pub value: String,
+}
+
+/// `` `eager.limit` is 8KiB ``, without the place.
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is {}", shown(&self.name), shown(&self.value))
+    }
 }
 
 /// Where a name or a value stands.
@@ -172,5 +183,9 @@ pub(super) fn shown(text: &str) -> String {
 }
 
 fn lines(problems: &[Problem]) -> String {
-    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    let mut lines: Vec<_> = problems.iter().take(MAX_LINES).map(ToString::to_string).collect();
+    if problems.len() > MAX_LINES {
+        lines.push(format!("and {} more problems of the configuration", problems.len() - MAX_LINES));
+    }
+    lines.join("\n")
 }

@@ -33,6 +33,10 @@ macro_rules! table {
             }
         ),+];
 
+        /// The names of the handles, as readers write them.
+        #[cfg(test)]
+        pub(super) const HANDLES: &[&str] = &[$(stringify!($handle)),+];
+
         $(
             $(#[doc = $doc])+
             pub const $handle: Key<$type> = Key::<$type>::on(TABLE, Row::$handle as usize);
@@ -67,7 +71,8 @@ table! {
     /// Messages up to this size are sent at once; larger ones wait until the receiver is ready (rendezvous).
     EAGER_LIMIT: u64 = "eager.limit", bytes(8 * KIB, 0..=MIB), read by "the runtime's protocol choice";
 
-    /// Interfaces that ranks may listen on, by name or by the prefix of their address. Empty: every one but loopback.
+    /// Interfaces that ranks may listen on, by name or by the prefix of their address. Empty: every one, and loopback
+    /// only when all ranks are on one host.
     TCP_INTERFACES: String = "tcp.interfaces", list("", Words::Interfaces), read by "TCP transport";
 
     /// How long a rank tries to reach another one.
@@ -85,18 +90,18 @@ table! {
 
     /// Algorithm of `all_reduce`; `auto` chooses by ranks and bytes.
     COLLECTIVES_ALL_REDUCE: String = "collectives.all_reduce",
-        choice("auto", &["auto", "linear", "recursive_doubling", "ring", "rabenseifner"]), read by "collectives";
+        choice("auto", &["auto", "linear", "binomial", "recursive_doubling", "ring", "rabenseifner"]), read by "collectives";
 
     /// Algorithm of `broadcast`; `auto` chooses by ranks and bytes.
-    COLLECTIVES_BROADCAST: String = "collectives.broadcast", choice("auto", &["auto", "linear", "binomial"]),
+    COLLECTIVES_BROADCAST: String = "collectives.broadcast", choice("auto", &["auto", "linear", "binomial", "chain"]),
         read by "collectives";
 
     /// Algorithm of `reduce`; `auto` chooses by ranks and bytes.
-    COLLECTIVES_REDUCE: String = "collectives.reduce", choice("auto", &["auto", "linear", "binomial"]),
+    COLLECTIVES_REDUCE: String = "collectives.reduce", choice("auto", &["auto", "linear", "binomial", "binomial_ordered"]),
         read by "collectives";
 
     /// Algorithm of `barrier`; `auto` chooses by ranks.
-    COLLECTIVES_BARRIER: String = "collectives.barrier", choice("auto", &["auto", "linear", "dissemination"]),
+    COLLECTIVES_BARRIER: String = "collectives.barrier", choice("auto", &["auto", "binomial", "dissemination"]),
         read by "collectives";
 
     /// Algorithm of `gather`; `auto` chooses by ranks and bytes.
@@ -105,7 +110,7 @@ table! {
 
     /// Algorithm of `all_gather`; `auto` chooses by ranks and bytes.
     COLLECTIVES_ALL_GATHER: String = "collectives.all_gather",
-        choice("auto", &["auto", "linear", "ring", "bruck"]), read by "collectives";
+        choice("auto", &["auto", "ring", "recursive_doubling", "bruck"]), read by "collectives";
 
     /// Algorithm of `scatter`; `auto` chooses by ranks and bytes.
     COLLECTIVES_SCATTER: String = "collectives.scatter", choice("auto", &["auto", "linear", "binomial"]),

@@ -3,7 +3,7 @@
 //! Pure: files come as text, the environment as a list. Every problem of every layer is found in one go.
 
 use super::document::{self, Literal};
-use super::error::{ConfigError, Place, Problem};
+use super::error::{ConfigError, MAX_LINES, Place, Problem, Written};
 use super::foreign;
 use super::keys::{self, TABLE};
 use super::snapshot::{Snapshot, Source, Value};
@@ -60,6 +60,12 @@ struct Given {
     name: String,
 }
 
+impl Given {
+    fn written(&self) -> Written {
+        Written { place: self.place.clone(), name: self.name.clone(), value: self.value.to_string() }
+    }
+}
+
 /// The one configuration of the job: for each key the strongest layer's value.
 ///
 /// Within a file or the environment a key may be given only once, or with equal values (an alias beside the key's own
@@ -113,9 +119,15 @@ pub fn is_configuration_variable(name: &OsStr) -> bool {
 }
 
 fn from_file(file: &FileLayer, problems: &mut Vec<Problem>) -> Vec<Given> {
-    let leaves = document::leaves(&file.path, &file.text, problems);
-    let mut given = Vec::with_capacity(leaves.len());
-    for leaf in leaves {
+    let mut given = Vec::new();
+    for leaf in document::leaves(&file.path, &file.text) {
+        let leaf = match leaf {
+            Ok(leaf) => leaf,
+            Err(problem) => {
+                problems.push(problem);
+                continue;
+            }
+        };
         let Some(index) = look_up(&leaf.name, &leaf.name_place, problems) else {
             continue;
         };
@@ -158,7 +170,7 @@ fn from_environment(environment: &[(OsString, OsString)], problems: &mut Vec<Pro
         let place = Place::Environment { name: name.to_string() };
         let Some(index) = keys::environment_position(name) else {
             let bare = name.strip_prefix(ENVIRONMENT_PREFIX).unwrap_or(name);
-            let hint = suggestion(bare, &KeySpec::environment);
+            let hint = suggestion(bare, problems.len(), &KeySpec::environment);
             problems.push(Problem::UnknownKey { place, name: name.to_string(), hint });
             continue;
         };
@@ -179,12 +191,8 @@ fn without_conflicts(layer: Vec<Given>, problems: &mut Vec<Problem>) -> Vec<Give
             Some(first) if first.value == given.value => {}
             Some(first) => problems.push(Problem::Conflict {
                 key: TABLE[given.index].name,
-                first_place: first.place.clone(),
-                first_name: first.name.clone(),
-                first_value: first.value.to_string(),
-                place: given.place,
-                name: given.name,
-                value: given.value.to_string(),
+                first: Box::new(first.written()),
+                second: Box::new(given.written()),
             }),
         }
     }
@@ -194,7 +202,7 @@ fn without_conflicts(layer: Vec<Given>, problems: &mut Vec<Problem>) -> Vec<Give
 fn look_up(name: &str, place: &Place, problems: &mut Vec<Problem>) -> Option<usize> {
     let position = keys::position(name);
     if position.is_none() {
-        let hint = suggestion(name, &|spec| spec.name.to_string());
+        let hint = suggestion(name, problems.len(), &|spec| spec.name.to_string());
         problems.push(Problem::UnknownKey { place: place.clone(), name: name.to_string(), hint });
     }
     position
@@ -215,14 +223,15 @@ fn bad_value(spec: &'static KeySpec, place: &Place, text: &str, reason: String) 
     }
 }
 
-/// What to write instead of an unknown name; `written` gives a key's name as this layer writes it.
-fn suggestion(name: &str, written: &dyn Fn(&KeySpec) -> String) -> String {
+/// What to write instead of an unknown name; `written` gives a key's name as this layer writes it. The search is left
+/// out for problems that will not be shown.
+fn suggestion(name: &str, problems: usize, written: &dyn Fn(&KeySpec) -> String) -> String {
     if let Some(known) = foreign::find(name) {
         return format!("a setting of {}; here it is {}", known.library, written(known.key()));
     }
-    let near: Vec<_> = keys::nearest(name).into_iter().map(written).collect();
+    let near = if problems < MAX_LINES { keys::nearest(name) } else { Vec::new() };
     if near.is_empty() {
         return "`rsrun config` lists all keys".to_string();
     }
-    format!("did you mean {}?", near.join(" or "))
+    format!("did you mean {}?", near.into_iter().map(written).collect::<Vec<_>>().join(" or "))
 }

@@ -98,7 +98,7 @@ pub enum Kind {
 pub enum Words {
     /// At least one of these.
     OneOf(&'static [&'static str]),
-    /// Names of network interfaces, or address prefixes such as `10.0.0.0/8`; may be empty.
+    /// Names of network interfaces, addresses, or address prefixes such as `10.0.0.0/8`; may be empty.
     Interfaces,
 }
 
@@ -175,7 +175,7 @@ impl Kind {
                 format!("one or more of {}, separated by commas", words.join(", "))
             }
             Self::List { of: Words::Interfaces, .. } => {
-                "interface names or address prefixes separated by commas, for example eth0,10.0.0.0/8; or empty".into()
+                "interface names, addresses or address prefixes separated by commas, for example eth0,10.0.0.0/8; or empty".into()
             }
             Self::Text { .. } => format!("text of one line, at most {MAX_TEXT} bytes"),
         }
@@ -231,7 +231,7 @@ impl Words {
     }
 }
 
-/// An interface name as the kernel allows it, or `address/prefix length`.
+/// An interface name as the kernel allows it, an address, or `address/prefix length`.
 fn interface(word: &str) -> Result<(), String> {
     if let Some((address, length)) = word.split_once('/') {
         let most = match address.parse::<IpAddr>() {
@@ -239,17 +239,17 @@ fn interface(word: &str) -> Result<(), String> {
             Ok(IpAddr::V6(_)) => 128,
             Err(_) => return Err(format!("`{}` is no address prefix such as 10.0.0.0/8", shown(word))),
         };
-        return match units::whole(length) {
-            Ok(length) if length <= most => Ok(()),
+        let digits = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+        return match length.parse::<u32>() {
+            Ok(length) if digits && length <= most => Ok(()),
             _ => Err(format!("the prefix length of `{}` must be 0 to {most}", shown(word))),
         };
     }
-    if let Ok(address) = word.parse::<IpAddr>() {
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        return Err(format!("an address needs a prefix length: `{address}/{bits}` for this one alone"));
+    if word.parse::<IpAddr>().is_ok() {
+        return Ok(());
     }
     // The kernel's IFNAMSIZ is 16 with the zero at the end.
-    if word.len() > 15 || word == "." || word == ".." || word.contains(|c: char| c == ':' || c.is_whitespace()) {
+    if word.len() > 15 || word == "." || word == ".." || word.contains(char::is_whitespace) {
         return Err(format!("`{}` cannot be the name of an interface", shown(word)));
     }
     Ok(())

@@ -3,6 +3,7 @@
 //! Pure text: knows nothing of keys or ranges. What [`size`] and [`duration`] accept, [`format_size`] and
 //! [`format_duration`] write.
 
+use super::error::shown;
 use std::time::Duration;
 
 const SIZES: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
@@ -20,6 +21,7 @@ const TIMES: [(&str, u64); 6] = [
 /// users mean 1000 bytes and the other half 1024.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
+    let count = whole(number)?;
     let factor = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1,
         "k" | "ki" | "kib" => 1 << 10,
@@ -30,9 +32,9 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
             let letter = &unit[..1];
             return Err(format!("`{unit}` may mean powers of 1000 or of 1024: write {letter}iB for powers of 1024"));
         }
-        _ => return Err(format!("`{unit}` is no unit of size (KiB, MiB, GiB, TiB)")),
+        _ => return Err(format!("`{}` is no unit of size (KiB, MiB, GiB, TiB)", shown(unit))),
     };
-    whole(number)?.checked_mul(factor).ok_or_else(|| "the number is too large".to_string())
+    count.checked_mul(factor).ok_or_else(|| "the number is too large".to_string())
 }
 
 /// The size with the largest unit that divides it, for example `64KiB`; sizes below 1 KiB and odd ones as a number.
@@ -58,12 +60,13 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
             .iter()
             .find(|(name, _)| *name == other)
             .map(|(_, factor)| *factor)
-            .ok_or_else(|| format!("`{unit}` is no unit of time (ns, us, ms, s, min, h)"))?,
+            .ok_or_else(|| format!("`{}` is no unit of time (ns, us, ms, s, min, h)", shown(unit)))?,
     };
     let mut nanoseconds = count.checked_mul(factor).ok_or("the number is too large")?;
     let mut place = factor;
     for digit in fraction.chars() {
-        let digit = digit.to_digit(10).ok_or_else(|| format!("`{number}.{fraction}` is no number"))?;
+        let digit =
+            digit.to_digit(10).ok_or_else(|| format!("`{}.{}` is no number", shown(number), shown(fraction)))?;
         if digit != 0 && !place.is_multiple_of(10) {
             return Err("the fraction is finer than a nanosecond or has no end".into());
         }
@@ -98,7 +101,7 @@ pub(super) fn whole(text: &str) -> Result<u64, String> {
         return Err("a number is missing".into());
     }
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(format!("`{}` is no whole number of 0 or more", super::error::shown(text)));
+        return Err(format!("`{}` is no whole number of 0 or more", shown(text)));
     }
     text.parse().map_err(|_| "the number is too large".to_string())
 }
