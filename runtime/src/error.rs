@@ -77,7 +77,7 @@ pub enum Error {
         /// The sender's element type.
         sent: String,
         /// The receiver's element type.
-        expected: &'static str,
+        expected: String,
     },
     /// A step of a collective got a message of another length: ranks called it with different lengths.
     #[error(

@@ -7,4 +7,6 @@ pub(crate) mod ring;
 mod segment;
 
 #[cfg(not(loom))]
+pub(crate) use segment::MappedRing;
+#[cfg(not(loom))]
 pub use segment::Segment;
