@@ -13,7 +13,7 @@ use std::process::Command;
 
 /// Which side of a [`fork`] this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fork {
+pub(crate) enum Fork {
     /// The new process.
     Child,
     /// The old one, with the new one's id.
@@ -24,7 +24,7 @@ pub enum Fork {
 ///
 /// # Errors
 /// When the process has several threads, or the kernel refuses.
-pub fn fork() -> io::Result<Fork> {
+pub(crate) fn fork() -> io::Result<Fork> {
     let threads = std::fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {
         return Err(io::Error::other(format!("fork in a process with {threads} threads")));
@@ -40,12 +40,12 @@ pub fn fork() -> io::Result<Fork> {
 
 /// Lets a child of the launcher or the agent start with the open-file limit it would have had without us, and, with
 /// `dies_with_us`, die when the calling thread does.
-pub fn prepare_child(command: &mut Command, open_files: Option<u64>, dies_with_us: bool) {
+pub(crate) fn prepare_child(command: &mut Command, open_files: Option<u64>, dies_with_us: bool) {
     prepare(command, open_files, dies_with_us, Vec::new());
 }
 
 /// As [`prepare_child`], for a rank: it dies with the agent, inherits `inherited`, and all signals act as by default.
-pub fn prepare_rank(command: &mut Command, open_files: Option<u64>, inherited: Vec<RawFd>) {
+pub(crate) fn prepare_rank(command: &mut Command, open_files: Option<u64>, inherited: Vec<RawFd>) {
     prepare(command, open_files, true, inherited);
 }
 
@@ -94,7 +94,7 @@ fn default_signals() {
 }
 
 /// Unblocks every signal and gives each its default action in a process that has just begun.
-pub fn reset_signals() {
+pub(crate) fn reset_signals() {
     default_signals();
     // Writing to a peer that is gone must be an error, not death.
     // SAFETY: changes only this process's disposition of SIGPIPE.
@@ -102,7 +102,7 @@ pub fn reset_signals() {
 }
 
 /// Raises the soft limit of open files to the hard one; the old soft limit.
-pub fn raise_open_files() -> Option<u64> {
+pub(crate) fn raise_open_files() -> Option<u64> {
     let old = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: old.maximum, maximum: old.maximum });
     old.current

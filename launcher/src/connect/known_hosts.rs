@@ -220,10 +220,7 @@ mod tests {
     fn another_key_of_the_same_type_is_a_change_and_of_another_type_unknown() {
         let known = known(&("# comment\n\n".to_string() + &line("n1", ED, 1)));
         assert_eq!(known.check("n1", 22, &key(ED, 9)), Verdict::Changed { place: "kh:3".into() });
-        assert_eq!(
-            known.check("n1", 22, &key("ssh-rsa", 1)),
-            Verdict::Unknown { other_types: vec![ED.to_string()] }
-        );
+        assert_eq!(known.check("n1", 22, &key("ssh-rsa", 1)), Verdict::Unknown { other_types: vec![ED.to_string()] });
         assert_eq!(known.key_types("n1", 22), [ED]);
     }
 

@@ -148,9 +148,7 @@ impl Session {
             _ => match ssh::run(self, &host) {
                 ssh::Outcome::Ended(failure) => failure,
                 // Kerberos, certificates, algorithms we lack: the user's own client may know more.
-                ssh::Outcome::TryCommand(failure)
-                    if self.how.ssh == SshClient::Auto && command::ssh_exists() =>
-                {
+                ssh::Outcome::TryCommand(failure) if self.how.ssh == SshClient::Auto && command::ssh_exists() => {
                     let by_command = self.run_ssh_command(&host);
                     if by_command.exit == ExitCode::Unreachable && !self.intake.stream.is_open() {
                         return Failure::new(
@@ -181,16 +179,14 @@ impl Session {
         match code {
             Some(127) => Failure::new(
                 ExitCode::NotFound,
-                format!("host {host}: {path} was not found there{said}; rsrun must be installed at the same path on every host"),
+                format!(
+                    "host {host}: {path} was not found there{said}; rsrun must be installed at the same path on every host"
+                ),
             ),
-            Some(126) => Failure::new(
-                ExitCode::NotExecutable,
-                format!("host {host}: {path} cannot be executed there{said}"),
-            ),
-            _ => Failure::new(
-                ExitCode::Unreachable,
-                format!("host {host}: the agent did not start ({status}){said}"),
-            ),
+            Some(126) => {
+                Failure::new(ExitCode::NotExecutable, format!("host {host}: {path} cannot be executed there{said}"))
+            }
+            _ => Failure::new(ExitCode::Unreachable, format!("host {host}: the agent did not start ({status}){said}")),
         }
     }
 
@@ -201,7 +197,10 @@ impl Session {
             said => format!("; it said: {said}"),
         };
         let host = &self.spec.name;
-        Failure::new(ExitCode::Internal, format!("the agent on host {host} was lost ({how}){said}; the job was stopped"))
+        Failure::new(
+            ExitCode::Internal,
+            format!("the agent on host {host} was lost ({how}){said}; the job was stopped"),
+        )
     }
 
     /// The failure of a link whose agent cannot be understood.

@@ -38,7 +38,11 @@ pub(super) fn run(session: &mut Session, mut command: Command, kind: Kind) -> Fa
     let program = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     sys::prepare_child(&mut command, session.how.open_files, kind == Kind::External);
-    session.intake.stage(if kind == Kind::Local { "starting the agent".to_string() } else { format!("running {program}") });
+    session.intake.stage(if kind == Kind::Local {
+        "starting the agent".to_string()
+    } else {
+        format!("running {program}")
+    });
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {

@@ -45,7 +45,8 @@ impl Homes {
     fn find() -> Self {
         let uid = rustix::process::getuid().as_raw().to_string();
         let database = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let entry = database.lines().map(|l| l.split(':').collect::<Vec<_>>()).find(|f| f.get(2) == Some(&uid.as_str()));
+        let entry =
+            database.lines().map(|l| l.split(':').collect::<Vec<_>>()).find(|f| f.get(2) == Some(&uid.as_str()));
         let of_ssh = entry.and_then(|fields| fields.get(5).map(PathBuf::from));
         let home = std::env::var_os("HOME").filter(|h| !h.is_empty()).map(PathBuf::from);
         let home = home.or_else(|| of_ssh.clone()).unwrap_or_else(|| PathBuf::from("/"));
@@ -170,9 +171,19 @@ fn parse(text: &str, spec: &HostSpec, homes: &Homes) -> SshHost {
             | ("canonicalizehostname", "false" | "none" | "no")
             | ("pubkeyauthentication", "true" | "yes" | "unbound" | "host-bound") => {}
             (
-                "proxyjump" | "proxycommand" | "knownhostscommand" | "certificatefile" | "pkcs11provider"
-                | "identityagent" | "stricthostkeychecking" | "addressfamily" | "canonicalizehostname"
-                | "pubkeyauthentication" | "bindaddress" | "bindinterface" | "preferredauthentications",
+                "proxyjump"
+                | "proxycommand"
+                | "knownhostscommand"
+                | "certificatefile"
+                | "pkcs11provider"
+                | "identityagent"
+                | "stricthostkeychecking"
+                | "addressfamily"
+                | "canonicalizehostname"
+                | "pubkeyauthentication"
+                | "bindaddress"
+                | "bindinterface"
+                | "preferredauthentications",
                 _,
             ) => needs(&mut host),
             _ => {}

@@ -183,7 +183,10 @@ mod tests {
         let mut stream = AgentStream::new("cafe");
         let error = stream.push(b"RSRUN-AGENT cafe 9 7.8.9\n", &mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains("7.8.9") && error.contains("protocol 9"), "{error}");
-        assert!(error.contains(env!("CARGO_PKG_VERSION")) && error.contains(&format!("protocol {PROTOCOL}")), "{error}");
+        assert!(
+            error.contains(env!("CARGO_PKG_VERSION")) && error.contains(&format!("protocol {PROTOCOL}")),
+            "{error}"
+        );
     }
 
     #[test]

@@ -190,12 +190,7 @@ mod tests {
     use super::*;
 
     fn entry(names: &[&str], user: Option<&str>, slots: Option<u32>, port: Option<u16>) -> Entry {
-        Entry {
-            names: names.iter().map(ToString::to_string).collect(),
-            user: user.map(str::to_string),
-            slots,
-            port,
-        }
+        Entry { names: names.iter().map(ToString::to_string).collect(), user: user.map(str::to_string), slots, port }
     }
 
     #[test]
@@ -229,7 +224,8 @@ mod tests {
 
     #[test]
     fn names_that_could_be_taken_for_options_or_shell_text_are_refused() {
-        for bad in ["", "-oProxyCommand=x", "a;b", "$(id)", "@n1", "-l@n1", "n1:x", "n1:", "n1:4:5", "a@n1:0", "a@n1:70000"]
+        for bad in
+            ["", "-oProxyCommand=x", "a;b", "$(id)", "@n1", "-l@n1", "n1:x", "n1:", "n1:4:5", "a@n1:0", "a@n1:70000"]
         {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -7,7 +7,7 @@ use super::{HostSpec, entry};
 use std::collections::HashMap;
 use std::fmt;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The largest hostfile in bytes.
 const MAX_BYTES: u64 = 16 << 20;
@@ -34,9 +34,7 @@ pub enum HostfileError {
         path: String,
     },
     /// A host is named twice.
-    #[error(
-        "{path}:{second}: the host {host} is already on line {first}: give each host one line, with all its slots"
-    )]
+    #[error("{path}:{second}: the host {host} is already on line {first}: give each host one line, with all its slots")]
     Duplicate {
         /// The file.
         path: String,

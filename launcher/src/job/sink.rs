@@ -205,8 +205,11 @@ mod tests {
 
     fn render(tag: bool, chunks: &[(Option<u32>, Stream, &str)]) -> String {
         let mut lines = Lines { tag, ..Lines::default() };
-        let chunks =
-            chunks.iter().map(|(rank, stream, text)| Chunk { rank: *rank, stream: *stream, data: text.as_bytes().into() });
+        let chunks = chunks.iter().map(|(rank, stream, text)| Chunk {
+            rank: *rank,
+            stream: *stream,
+            data: text.as_bytes().into(),
+        });
         let runs = lines.render(chunks.collect());
         runs.into_iter().map(|(_, bytes)| String::from_utf8(bytes).unwrap()).collect()
     }

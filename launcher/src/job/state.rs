@@ -3,8 +3,8 @@
 //! Pure: no process, no socket, no clock (every call is told the time). All decisions of the launcher are made here:
 //! when to connect, map, start, release and stop, and which failure is the one that counts.
 
-mod events;
 mod ending;
+mod events;
 mod ranks;
 #[cfg(test)]
 mod tests;
@@ -219,6 +219,11 @@ impl Job {
         connecting.chain(phase).chain(running.into_iter().flatten()).min()
     }
 
+    /// A host of the plan.
+    pub fn spec(&self, host: usize) -> &HostSpec {
+        &self.plan.hosts[host]
+    }
+
     /// Why the job failed; `None` when every rank exited with 0.
     pub fn outcome(&self) -> Option<&Failure> {
         self.outcome.as_ref()
@@ -307,8 +312,7 @@ impl Job {
         for host in &used {
             let state = &self.hosts[*host];
             let ranks = on_machine.get(state.machine.as_str()).copied().unwrap_or(0);
-            let own =
-                Start { host: index[host], oversubscribed: ranks > state.cores.max(1), ..start.clone() };
+            let own = Start { host: index[host], oversubscribed: ranks > state.cores.max(1), ..start.clone() };
             self.actions.push(Action::Send(*host, ToAgent::Start(Box::new(own))));
         }
         self.ranks = placed.iter().map(|host| Rank::new(*host as usize)).collect();

@@ -31,11 +31,7 @@ struct State {
 impl Stdin {
     /// Allows `bytes` more to be read. The first call starts the thread, which gives each piece to `deliver`, and an
     /// empty one at the end.
-    pub(super) fn allow(
-        self: &Arc<Self>,
-        bytes: u32,
-        deliver: impl Fn(Vec<u8>) + Send + 'static,
-    ) -> io::Result<()> {
+    pub(super) fn allow(self: &Arc<Self>, bytes: u32, deliver: impl Fn(Vec<u8>) + Send + 'static) -> io::Result<()> {
         let mut state = self.lock();
         state.credit += u64::from(bytes);
         if !state.started {
@@ -96,7 +92,7 @@ impl Stdin {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    let mut fds = [rustix::event::PollFd::new(&stdin(), rustix::event::PollFlags::IN)];
+                    let mut fds = [rustix::event::PollFd::from_borrowed_fd(stdin(), rustix::event::PollFlags::IN)];
                     let _ = rustix::event::poll(&mut fds, None);
                 }
                 // A closed or broken input ends like an empty one.

@@ -152,11 +152,8 @@ impl Job {
         let missing: Vec<usize> =
             (0..self.ranks.len()).filter(|r| self.ranks[*r].host == host && !self.ranks[*r].exited).collect();
         if !missing.is_empty() && self.outcome.is_none() {
-            let message = format!(
-                "the agent on host {} ended before its ranks {}",
-                self.host_name(host),
-                ranks::list(&missing)
-            );
+            let message =
+                format!("the agent on host {} ended before its ranks {}", self.host_name(host), ranks::list(&missing));
             self.fail(now, Failure::new(ExitCode::Internal, message));
         }
     }
