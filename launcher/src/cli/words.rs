@@ -53,18 +53,18 @@ fn understand(command: &clap::Command, word: &[u8]) -> (Vec<u8>, usize) {
         let dashed = [b"--".as_slice(), &word[name_at..]].concat();
         return (dashed, if end < word.len() { 0 } else { values(arg) });
     }
-    if name_at == 1 && matches!(&*name, "help" | "version") {
-        return ([b"-".as_slice(), word].concat(), 0);
-    }
     let short = name.chars().next().filter(|_| name_at == 1);
     let arg = command.get_arguments().find(|arg| {
         short.is_some_and(|c| {
             arg.get_short() == Some(c) || arg.get_all_short_aliases().is_some_and(|aliases| aliases.contains(&c))
         })
     });
-    // `-n4` carries its value; clap complains about what it does not know.
-    let takes = arg.filter(|_| word.len() == 2).map_or(0, values);
-    (word.to_vec(), takes)
+    match arg {
+        Some(arg) if values(arg) > 0 => (word.to_vec(), if word.len() == 2 { values(arg) } else { 0 }),
+        // `-hostfil` is a misspelt long option, not `-h` with more letters: clap knows what is like it.
+        _ if word.len() > 2 && name_at == 1 => ([b"-".as_slice(), word].concat(), 0),
+        _ => (word.to_vec(), 0),
+    }
 }
 
 /// The value of `-n`.

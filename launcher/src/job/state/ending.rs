@@ -161,7 +161,7 @@ impl Job {
     /// Whether an agent's frame still matters.
     pub(super) fn listens_to(&self, host: usize, frame: &FromAgent) -> bool {
         match self.hosts[host].link {
-            Link::Started => true,
+            Link::Started => !matches!(frame, FromAgent::Hello { .. }),
             Link::Connecting(_) => matches!(frame, FromAgent::Hello { .. } | FromAgent::Warning { .. }),
             Link::Ready => matches!(frame, FromAgent::Warning { .. }),
             Link::Gone | Link::Waiting | Link::Done => false,
