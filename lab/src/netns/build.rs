@@ -83,6 +83,9 @@ impl Site<'_> {
         write("hosts", &files::hostfile(plan, network))?;
         write("state", &state.to_text())?;
         owner.give(&plan.folder)?;
+        if let Some(parent) = plan.folder.parent() {
+            owner.give_one(parent)?;
+        }
 
         let lab = Lab { folder: plan.folder.clone(), state };
         self.let_go()?;
@@ -289,13 +292,17 @@ impl Owner {
         if path.file_name().is_some_and(|name| name == "ssh_host_ed25519_key") {
             return Ok(());
         }
-        chown(path, Some(self.user), Some(self.group)).map_err(LabError::file(path))?;
+        self.give_one(path)?;
         if path.is_dir() {
             for entry in fs::read_dir(path).map_err(LabError::file(path))? {
                 self.give(&entry.map_err(LabError::file(path))?.path())?;
             }
         }
         Ok(())
+    }
+
+    fn give_one(&self, path: &Path) -> Result<()> {
+        chown(path, Some(self.user), Some(self.group)).map_err(LabError::file(path))
     }
 }
 
