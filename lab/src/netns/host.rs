@@ -61,9 +61,7 @@ impl Host {
         let text = files::sshd_config(&self.address, &self.lab, &self.folder(), &self.user, variables);
         let path = self.folder().join("sshd_config");
         std::fs::write(&path, text).map_err(LabError::file(path))?;
-        let first = self.processes().into_iter().find(|inside| inside.inner_pid == 1);
-        let gone = || LabError::Host { host: self.name.clone(), reason: "its sshd is gone".into(), log: String::new() };
-        first.ok_or_else(gone)?.process.signal(rustix::process::Signal::HUP);
+        self.first()?.signal(rustix::process::Signal::HUP);
         // It reads its configuration anew by executing itself; the port is closed for a moment.
         std::thread::sleep(std::time::Duration::from_millis(100));
         super::build::wait_for_port(self)
@@ -77,6 +75,24 @@ impl Host {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.holder.pid)).arg(program).args(arguments);
         process::run(&mut command, "")
+    }
+
+    /// A program to run on the host from outside, without SSH.
+    ///
+    /// # Errors
+    /// The host is gone.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
+        let mut command = Command::new("nsenter");
+        command.args(["--mount", "--uts", "--ipc", "--net", "--pid", "--target"]);
+        command.arg(self.first()?.pid.to_string()).arg("--").arg(program);
+        Ok(command)
+    }
+
+    /// The host's first process: its sshd.
+    fn first(&self) -> Result<Process> {
+        let first = self.processes().into_iter().find(|inside| inside.inner_pid == 1);
+        let gone = || LabError::Host { host: self.name.clone(), reason: "its sshd is gone".into(), log: String::new() };
+        Ok(first.ok_or_else(gone)?.process)
     }
 
     pub(super) fn folder(&self) -> PathBuf {
