@@ -1,6 +1,6 @@
 //! Data-parallel training: a classifier of handwritten digits by softmax regression.
 //!
-//!     rsrun -n 8 target/release/examples/train
+//!     rsrun -n 8 target/release/examples/train [EPOCHS]
 //!
 //! Every rank computes the gradient over its share of the images; `all_reduce` adds the gradients up, and every rank
 //! takes the same step, so that all hold the same weights to the last bit.
@@ -15,12 +15,16 @@ fn main() -> spmd::Result<()> {
     let comm = world.communicator();
     let (rank, size) = (comm.rank(), comm.size());
 
+    let epochs = match std::env::args().nth(1) {
+        Some(text) => text.parse().expect("EPOCHS is a number"),
+        None => EPOCHS,
+    };
     let digits = digits::load();
     let train = &digits.train[share(digits.train.len(), rank, size)];
     let held_out = &digits.held_out[share(digits.held_out.len(), rank, size)];
     let mut model = Model::default();
     let (mut loss, mut correct) = (0.0, [0]);
-    for epoch in 1..=EPOCHS {
+    for epoch in 1..=epochs {
         let mut sums = model.sums(train);
         comm.all_reduce(&mut sums, Sum)?;
         loss = model.step(&sums, digits.train.len());
