@@ -1,4 +1,51 @@
 //! `spmd`: the runtime of rsrun, an MPI-style SPMD runtime for RDMA clusters.
+//!
+//! One program, many ranks: `rsrun -n 96 -hostfile hosts ./app` starts it everywhere, [`World::init`] joins, and every
+//! rank talks to every other through a [`Communicator`]. Without `rsrun` a program is a world of size 1;
+//! [`local::run`] makes threads of one process into ranks.
+//!
+//! ```
+//! use spmd::prelude::*;
+//!
+//! fn main() -> spmd::Result<()> {
+//!     let world = World::init()?;
+//!     let comm = world.communicator();
+//!     println!("rank {} of {}", comm.rank(), comm.size());
+//!     Ok(())
+//! }
+//! ```
+
+// The derive macro names this crate by its public name, also within it.
+extern crate self as spmd;
 
 pub mod bootstrap;
+#[cfg(not(loom))]
+pub mod comm;
 pub mod config;
+pub mod element;
+#[cfg(not(loom))]
+mod engine;
+mod error;
+#[cfg(not(loom))]
+pub mod local;
+#[cfg(not(loom))]
+mod matching;
+pub mod memory;
+#[cfg(not(loom))]
+mod transport;
+#[cfg(not(loom))]
+mod world;
+
+#[cfg(not(loom))]
+pub use comm::{Any, Communicator, RecvRequest, SendRequest, Source, Status, Tag};
+pub use element::Element;
+pub use error::{Error, Result, SystemError};
+pub use spmd_derive::Element;
+#[cfg(not(loom))]
+pub use world::{Builder, World};
+
+/// What most programs need: `use spmd::prelude::*;`.
+#[cfg(not(loom))]
+pub mod prelude {
+    pub use crate::{Any, Communicator, Element, Error, RecvRequest, SendRequest, Source, Status, Tag, World};
+}

@@ -4,4 +4,8 @@
 //! carry [`frame`]s. What a rank is born with is a [`messages::Boot`] in a sealed memfd that it inherits.
 
 pub mod frame;
+#[cfg(not(loom))]
+mod inherited;
 pub mod messages;
+#[cfg(not(loom))]
+pub(crate) mod rank;

@@ -1,0 +1,128 @@
+//! Requests of non-blocking sends and receives. They own their buffers while the operation is under way, so that
+//! forgetting a request cannot free memory in use.
+
+use super::{Communicator, Status, buffer::Growing, expected};
+use crate::{
+    element::Element,
+    engine::operation::{Landing, NoBuffers, OperationId, OwnedBuffer, Source as From_},
+    error::Result,
+    matching::Pattern,
+    transport::record::Header,
+};
+use std::marker::PhantomData;
+
+impl Communicator {
+    pub(super) fn start_send<T: Element>(&self, data: Vec<T>, peer: usize, header: Header) -> Result<SendRequest<T>> {
+        let mut engine = self.runtime().lock();
+        let id = engine.start_send(peer, header, From_::Owned(Box::new(Growing(data))))?;
+        // A small message leaves now, not when this rank next waits.
+        engine.progress(&mut NoBuffers)?;
+        drop(engine);
+        Ok(SendRequest { communicator: self.clone(), id, element: PhantomData })
+    }
+
+    pub(super) fn start_receive<T: Element>(
+        &self,
+        buffer: Growing<T>,
+        pattern: Pattern,
+        growing: bool,
+    ) -> Result<RecvRequest<T>> {
+        let expected = expected::<T>(buffer.bytes().len(), false);
+        let buffer: Box<dyn OwnedBuffer> = Box::new(buffer);
+        let landing = if growing { Landing::Growing(buffer) } else { Landing::Owned(buffer) };
+        let mut engine = self.runtime().lock();
+        let id = engine.start_receive(self.inner.context, pattern, expected, landing, &mut NoBuffers)?;
+        drop(engine);
+        Ok(RecvRequest { communicator: self.clone(), id, element: PhantomData })
+    }
+}
+
+/// The vector in a buffer that an operation gave back.
+fn unwrap<T: Element>(buffer: Option<Box<dyn OwnedBuffer>>) -> Vec<T> {
+    buffer
+        .and_then(|buffer| buffer.into_any().downcast::<Growing<T>>().ok())
+        .map_or_else(|| unreachable!("a request's operation owns the vector it was made with"), |buffer| buffer.0)
+}
+
+/// A send under way. Dropping it does not stop the send.
+#[derive(Debug)]
+#[must_use = "a send is complete only after wait or test"]
+pub struct SendRequest<T: Element> {
+    communicator: Communicator,
+    id: OperationId,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T: Element> SendRequest<T> {
+    /// Waits until the message is sent and gives the buffer back.
+    ///
+    /// # Errors
+    /// When the receiver is lost or has dropped its world.
+    pub fn wait(self) -> Result<Vec<T>> {
+        let id = self.id;
+        self.communicator.runtime().wait(&mut NoBuffers, |engine, _| engine.take_send(id)).map(unwrap)
+    }
+
+    /// The buffer if the message is sent, else the request.
+    ///
+    /// # Errors
+    /// As for [`SendRequest::wait`].
+    pub fn test(self) -> Result<std::result::Result<Vec<T>, Self>> {
+        let runtime = self.communicator.runtime();
+        runtime.poke()?;
+        let done = runtime.lock().take_send(self.id);
+        match done {
+            Some(result) => result.map(|buffer| Ok(unwrap(buffer))),
+            None => Ok(Err(self)),
+        }
+    }
+}
+
+impl<T: Element> Drop for SendRequest<T> {
+    fn drop(&mut self) {
+        self.communicator.runtime().lock().abandon_send(self.id);
+    }
+}
+
+/// A receive under way. Dropping it withdraws it.
+#[derive(Debug)]
+#[must_use = "a message is received only after wait or test"]
+pub struct RecvRequest<T: Element> {
+    communicator: Communicator,
+    id: OperationId,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T: Element> RecvRequest<T> {
+    /// Waits for the message; gives the buffer back, with the message in its front.
+    ///
+    /// # Errors
+    /// As for [`Communicator::recv`].
+    pub fn wait(self) -> Result<(Vec<T>, Status)> {
+        let id = self.id;
+        let (envelope, buffer) =
+            self.communicator.runtime().wait(&mut NoBuffers, |engine, none| engine.take_receive(id, none))?;
+        Ok((unwrap(buffer), self.communicator.status(&envelope)))
+    }
+
+    /// Buffer and status if the message has come, else the request.
+    ///
+    /// # Errors
+    /// As for [`Communicator::recv`].
+    #[expect(clippy::type_complexity, reason = "what wait gives, or the request")]
+    pub fn test(self) -> Result<std::result::Result<(Vec<T>, Status), Self>> {
+        let runtime = self.communicator.runtime();
+        runtime.poke()?;
+        let done = runtime.lock().take_receive(self.id, &mut NoBuffers);
+        match done {
+            Some(result) => result.map(|(envelope, buffer)| Ok((unwrap(buffer), self.communicator.status(&envelope)))),
+            None => Ok(Err(self)),
+        }
+    }
+}
+
+impl<T: Element> Drop for RecvRequest<T> {
+    fn drop(&mut self) {
+        self.communicator.runtime().lock().abandon_receive(self.id);
+    }
+}

@@ -1,0 +1,117 @@
+//! New communicators out of old ones.
+
+use super::{Buffers, Communicator};
+use crate::{
+    element::{self, Element},
+    error::Result,
+};
+use sha2::{Digest, Sha256};
+use std::sync::atomic::Ordering;
+
+/// What one rank says in a split.
+const WORDS: usize = 3;
+
+impl Communicator {
+    /// A communicator with the same ranks and a message space of its own. Collective, without messages.
+    ///
+    /// # Errors
+    /// None so far; the result is there for transports that must agree on resources.
+    pub fn duplicate(&self) -> Result<Self> {
+        let inner = &self.inner;
+        let context = self.child_context(0);
+        Ok(Communicator::new(inner.shared.clone(), inner.members.clone(), inner.rank, context))
+    }
+
+    /// Divides the ranks: those with the same `color` form a new communicator, in the order of `key`, then of their rank.
+    /// `None` takes part in no new communicator. Collective.
+    ///
+    /// # Errors
+    /// When a rank is lost.
+    pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
+        let mine = [u64::from(color.is_some()), color.map_or(0, u64::from), key as u64];
+        let all = self.gather_words(mine)?;
+        let context = self.child_context(color.map_or(0, |color| u64::from(color) + 1));
+        let Some(color) = color else { return Ok(None) };
+        let mut chosen: Vec<(i64, usize)> = all
+            .iter()
+            .enumerate()
+            .filter(|(_, [takes_part, other, _])| *takes_part == 1 && *other == u64::from(color))
+            .map(|(rank, [_, _, key])| (*key as i64, rank))
+            .collect();
+        chosen.sort_unstable();
+        let rank = chosen.iter().position(|(_, rank)| *rank == self.rank()).unwrap_or(0);
+        let members = chosen.iter().map(|(_, rank)| self.inner.members[*rank]).collect();
+        Ok(Some(Communicator::new(self.inner.shared.clone(), members, rank, context)))
+    }
+
+    /// The context of the next communicator made from this one: the same on all its members, different from any other.
+    fn child_context(&self, color: u64) -> u64 {
+        let number = self.inner.children.fetch_add(1, Ordering::Relaxed);
+        let mut hash = Sha256::new();
+        for word in [self.inner.context, number, color] {
+            hash.update(word.to_le_bytes());
+        }
+        let digest = hash.finalize();
+        let mut word = [0; 8];
+        word.copy_from_slice(&digest[..8]);
+        u64::from_le_bytes(word) & !1
+    }
+
+    /// What every rank says, on every rank: to rank 0 and back.
+    fn gather_words(&self, mine: [u64; WORDS]) -> Result<Vec<[u64; WORDS]>> {
+        let (size, rank) = (self.size(), self.rank());
+        let mut table = Table { words: vec![[0; WORDS]; size], rank };
+        table.words[rank] = mine;
+        let one = size_of::<[u64; WORDS]>();
+        let kind = <[u64; WORDS]>::signature();
+        let mut exchange = self.exchange();
+        // Operation numbers: 0..size for a single row, size for the whole table.
+        let whole = u32::try_from(size).unwrap_or(u32::MAX);
+        if rank == 0 {
+            for peer in 1..size {
+                exchange.receive(peer as u32, peer, 0, kind, one, &mut table)?;
+            }
+            let mut missing = size - 1;
+            while missing > 0 {
+                missing -= exchange.advance(&mut table)?.len();
+            }
+            for peer in 1..size {
+                exchange.send(whole, peer, 1, kind, one * size)?;
+            }
+            missing = size - 1;
+            while missing > 0 {
+                missing -= exchange.advance(&mut table)?.len();
+            }
+        } else {
+            exchange.send(rank as u32, 0, 0, kind, one)?;
+            exchange.advance(&mut table)?;
+            exchange.receive(whole, 0, 1, kind, one * size, &mut table)?;
+            exchange.advance(&mut table)?;
+        }
+        drop(exchange);
+        Ok(table.words)
+    }
+}
+
+struct Table {
+    words: Vec<[u64; WORDS]>,
+    rank: usize,
+}
+
+impl Buffers for Table {
+    fn source(&self, op: u32) -> &[u8] {
+        match self.words.get(op as usize) {
+            Some(_) => element::as_bytes(&self.words[self.rank..=self.rank]),
+            None => element::as_bytes(&self.words),
+        }
+    }
+
+    fn destination(&mut self, op: u32) -> &mut [u8] {
+        let row = op as usize;
+        if row < self.words.len() {
+            element::as_bytes_mut(&mut self.words[row..=row])
+        } else {
+            element::as_bytes_mut(&mut self.words)
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! The protocol of one rank: what arriving records do to its operations and which records answer them.
+//!
+//! No I/O and no clock: records in, records out. Small messages travel whole (eager); larger ones are announced, and
+//! move when the receiver has room for them (rendezvous).
+
+use super::operation::{Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Receiving, Sending, Source};
+use crate::{
+    element::{self, Signature},
+    error::{Error, Result},
+    matching::{Matcher, Pattern},
+    transport::record::{Header, Kind, Payload},
+};
+use std::collections::{HashMap, VecDeque};
+
+/// What waits for room in a transport, per peer, in order.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    /// A record without payload.
+    Record(Header),
+    /// The first record of a send: the whole message, or its announcement.
+    First(OperationId),
+    /// The pieces of a large message whose receiver is ready.
+    Pieces(OperationId),
+}
+
+pub(crate) struct Core {
+    pub(crate) rank: usize,
+    next_operation: OperationId,
+    pub(crate) matcher: Matcher<OperationId, Early>,
+    pub(crate) sends: HashMap<OperationId, Sending>,
+    pub(crate) receives: HashMap<OperationId, Receiving>,
+    pub(crate) outgoing: Vec<VecDeque<Outgoing>>,
+    /// Peers with something outgoing.
+    pub(crate) busy: Vec<usize>,
+    /// Counts completed operations, so that a waiting call looks only when something has completed.
+    pub(crate) completions: u64,
+}
+
+impl Core {
+    pub(crate) fn new(rank: usize, size: usize) -> Self {
+        Core {
+            rank,
+            next_operation: 1,
+            matcher: Matcher::default(),
+            sends: HashMap::new(),
+            receives: HashMap::new(),
+            outgoing: (0..size).map(|_| VecDeque::new()).collect(),
+            busy: Vec::new(),
+            completions: 0,
+        }
+    }
+
+    pub(crate) fn new_id(&mut self) -> OperationId {
+        self.next_operation += 1;
+        self.next_operation
+    }
+
+    pub(crate) fn enqueue(&mut self, peer: usize, outgoing: Outgoing) {
+        if self.outgoing[peer].is_empty() {
+            self.busy.push(peer);
+        }
+        self.outgoing[peer].push_back(outgoing);
+    }
+
+    /// Begins a send. `eager`: the whole message travels in one record.
+    pub(crate) fn start_send(&mut self, peer: usize, mut header: Header, eager: bool, source: Source) -> OperationId {
+        let id = self.new_id();
+        header.id = id;
+        header.kind = if eager { Kind::Eager } else { Kind::RequestToSend } as u8;
+        let send = Sending { peer, header, source, sent: 0, receiver: None, done: None, detached: false };
+        self.sends.insert(id, send);
+        self.enqueue(peer, Outgoing::First(id));
+        id
+    }
+
+    /// Begins a receive: takes a message that is there, or waits for one.
+    pub(crate) fn start_receive(
+        &mut self,
+        context: u64,
+        pattern: Pattern,
+        expected: Expected,
+        landing: Landing,
+        buffers: &mut dyn Buffers,
+    ) -> OperationId {
+        let id = self.new_id();
+        let receive = Receiving {
+            context,
+            expected,
+            landing,
+            aside: Vec::new(),
+            aside_at: 0,
+            arriving: None,
+            done: None,
+            detached: false,
+        };
+        self.receives.insert(id, receive);
+        match self.matcher.take(context, pattern) {
+            None => self.matcher.post(context, pattern, id),
+            Some(early) => {
+                let envelope = Envelope { source: early.source, tag: early.tag, bytes: early.message.total };
+                let signature = early.message.signature;
+                match early.message.body {
+                    EarlyBody::Here(bytes) => {
+                        self.take_eager(id, envelope, signature, &mut &bytes[..] as &mut dyn Payload, buffers);
+                    }
+                    EarlyBody::AtSender(sender) => self.answer(id, envelope, signature, sender),
+                }
+            }
+        }
+        id
+    }
+
+    /// A record has arrived.
+    pub(crate) fn record(
+        &mut self,
+        peer: usize,
+        header: &Header,
+        payload: &mut dyn Payload,
+        buffers: &mut dyn Buffers,
+    ) -> Result<()> {
+        let corrupt = |what| Error::Corrupt { peer, what };
+        let total = usize::try_from(header.total).map_err(|_| corrupt("a length beyond this machine"))?;
+        let signature = Signature(header.signature);
+        let envelope = Envelope { source: peer, tag: header.tag, bytes: total };
+        match Kind::from_byte(header.kind).ok_or(corrupt("unknown kind"))? {
+            Kind::Eager => {
+                if payload.len() != total {
+                    return Err(corrupt("an eager message of another length than announced"));
+                }
+                let here = |payload: &mut dyn Payload| {
+                    let mut bytes = vec![0; total];
+                    payload.copy_to(&mut bytes);
+                    Early { signature, total, body: EarlyBody::Here(bytes) }
+                };
+                if let Some(id) = self.matcher.arrive(header.context, peer, header.tag, || here(payload)) {
+                    self.take_eager(id, envelope, signature, payload, buffers);
+                }
+            }
+            Kind::RequestToSend => {
+                let sender = header.id;
+                let waiting = || Early { signature, total, body: EarlyBody::AtSender(sender) };
+                if let Some(id) = self.matcher.arrive(header.context, peer, header.tag, waiting) {
+                    self.answer(id, envelope, signature, sender);
+                }
+            }
+            Kind::ClearToSend => match self.sends.get_mut(&header.id) {
+                Some(send) if send.peer == peer => {
+                    send.receiver = Some(header.tag);
+                    self.enqueue(peer, Outgoing::Pieces(header.id));
+                }
+                _ => self.enqueue(peer, Outgoing::Record(Header { id: header.tag, ..Header::new(Kind::Abandon) })),
+            },
+            Kind::Discard => self.finish_send(header.id, Ok(())),
+            Kind::Data => self.take_piece(peer, header.id, payload, buffers)?,
+            Kind::Abandon => {
+                let reason = format!("rank {peer} gave up sending a message that was under way");
+                self.finish_receive(header.id, Err(Error::Aborted { reason }));
+            }
+            Kind::Bye => return Err(corrupt("a farewell outside its connection")),
+        }
+        Ok(())
+    }
+
+    /// A whole message meets its receive.
+    fn take_eager(
+        &mut self,
+        id: OperationId,
+        envelope: Envelope,
+        signature: Signature,
+        payload: &mut dyn Payload,
+        buffers: &mut dyn Buffers,
+    ) {
+        let rank = self.rank;
+        let Some(receive) = self.receives.get_mut(&id) else { return };
+        let result = accept(rank, receive, envelope, signature).map(|()| {
+            land(receive, 0, payload, buffers);
+            envelope
+        });
+        self.finish_receive(id, result);
+    }
+
+    /// An announced message meets its receive: asks for it, or lets the sender forget it.
+    fn answer(&mut self, id: OperationId, envelope: Envelope, signature: Signature, sender: OperationId) {
+        let rank = self.rank;
+        let Some(receive) = self.receives.get_mut(&id) else { return };
+        match accept(rank, receive, envelope, signature) {
+            Ok(()) => {
+                receive.arriving = Some((envelope, 0));
+                let reply = Header { id: sender, tag: id, ..Header::new(Kind::ClearToSend) };
+                self.enqueue(envelope.source, Outgoing::Record(reply));
+            }
+            Err(error) => {
+                let reply = Header { id: sender, ..Header::new(Kind::Discard) };
+                self.enqueue(envelope.source, Outgoing::Record(reply));
+                self.finish_receive(id, Err(error));
+            }
+        }
+    }
+
+    /// A piece of a large message.
+    fn take_piece(
+        &mut self,
+        peer: usize,
+        id: OperationId,
+        payload: &mut dyn Payload,
+        buffers: &mut dyn Buffers,
+    ) -> Result<()> {
+        let corrupt = |what| Error::Corrupt { peer, what };
+        let receive = self.receives.get_mut(&id).ok_or(corrupt("a piece of a message that nobody asked for"))?;
+        let Some((envelope, received)) = receive.arriving.filter(|(envelope, _)| envelope.source == peer) else {
+            return Err(corrupt("a piece of a message that it did not announce"));
+        };
+        let length = payload.len();
+        if length == 0 || length > envelope.bytes - received {
+            return Err(corrupt("a piece beyond the end of its message"));
+        }
+        land(receive, received, payload, buffers);
+        let received = received + length;
+        receive.arriving = Some((envelope, received));
+        if received == envelope.bytes {
+            self.finish_receive(id, Ok(envelope));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish_send(&mut self, id: OperationId, result: Result<()>) {
+        self.completions += 1;
+        let Some(send) = self.sends.get_mut(&id) else { return };
+        if send.detached {
+            self.sends.remove(&id);
+        } else {
+            send.done = Some(result);
+        }
+    }
+
+    pub(crate) fn finish_receive(&mut self, id: OperationId, result: Result<Envelope>) {
+        self.completions += 1;
+        let Some(receive) = self.receives.get_mut(&id) else { return };
+        if receive.detached {
+            self.receives.remove(&id);
+        } else {
+            receive.done = Some(result);
+        }
+    }
+
+    /// Nobody will wait for this send. Its bytes must stay until they are sent when it owns them; lent ones are gone.
+    pub(crate) fn abandon_send(&mut self, id: OperationId) {
+        let Some(send) = self.sends.get_mut(&id) else { return };
+        if send.done.is_none() && matches!(send.source, Source::Owned(_)) {
+            send.detached = true;
+            return;
+        }
+        let (peer, receiver) = (send.peer, send.receiver.filter(|_| send.done.is_none()));
+        self.sends.remove(&id);
+        if let Some(receiver) = receiver {
+            self.enqueue(peer, Outgoing::Record(Header { id: receiver, ..Header::new(Kind::Abandon) }));
+        }
+    }
+
+    /// Nobody will wait for this receive: withdrawn, or, when its message is arriving, finished into nowhere.
+    pub(crate) fn abandon_receive(&mut self, id: OperationId) {
+        let Some(receive) = self.receives.get_mut(&id) else { return };
+        if receive.done.is_none() && receive.arriving.is_some() {
+            receive.landing = Landing::Nowhere;
+            receive.detached = true;
+            return;
+        }
+        let context = receive.context;
+        self.matcher.withdraw(context, &id);
+        self.receives.remove(&id);
+    }
+
+    /// Nothing more comes from or reaches `peer`: everything that waits for it ends with this error.
+    pub(crate) fn fail_peer(&mut self, peer: usize, error: &Error) {
+        let mut receives = self.matcher.take_waiting_for(peer);
+        let arriving =
+            |receive: &Receiving| receive.done.is_none() && receive.arriving.is_some_and(|(e, _)| e.source == peer);
+        receives.extend(self.receives.iter().filter(|(_, receive)| arriving(receive)).map(|(id, _)| *id));
+        for id in receives {
+            self.finish_receive(id, Err(error.clone()));
+        }
+        let pending = |send: &Sending| send.peer == peer && send.done.is_none();
+        let sends: Vec<_> = self.sends.iter().filter(|(_, send)| pending(send)).map(|(id, _)| *id).collect();
+        for id in sends {
+            self.finish_send(id, Err(error.clone()));
+        }
+        self.outgoing[peer].clear();
+        self.busy.retain(|busy| *busy != peer);
+        self.completions += 1;
+    }
+}
+
+/// Whether a receive takes a message; makes room where it may grow.
+fn accept(rank: usize, receive: &mut Receiving, envelope: Envelope, signature: Signature) -> Result<()> {
+    let expected = receive.expected;
+    let (source_rank, tag, sent) = (envelope.source, envelope.tag, envelope.bytes);
+    if matches!(receive.landing, Landing::Nowhere) {
+        return Ok(());
+    }
+    if signature != expected.signature {
+        let wanted = expected.element.map_or_else(|| element::describe(expected.signature), str::to_string);
+        return Err(Error::TypeMismatch {
+            rank,
+            source_rank,
+            tag,
+            sent: element::describe(signature),
+            expected: wanted,
+        });
+    }
+    if expected.exact && sent != expected.room {
+        return Err(Error::LengthMismatch { rank, source_rank, sent, expected: expected.room });
+    }
+    let fits = match &mut receive.landing {
+        Landing::Growing(buffer) => buffer.resize(sent),
+        _ => sent <= expected.room,
+    };
+    if fits { Ok(()) } else { Err(Error::Truncated { rank, source_rank, tag, sent, room: expected.room }) }
+}
+
+/// Copies a payload to where the receive wants it, or aside when that is not lent now.
+fn land(receive: &mut Receiving, at: usize, payload: &mut dyn Payload, buffers: &mut dyn Buffers) {
+    let length = payload.len();
+    receive.settle(buffers);
+    match &mut receive.landing {
+        Landing::Owned(buffer) | Landing::Growing(buffer) => payload.copy_to(&mut buffer.bytes_mut()[at..at + length]),
+        Landing::Lent(lent) => match buffers.destination(*lent) {
+            Some(room) => payload.copy_to(&mut room[at..at + length]),
+            None => {
+                if receive.aside.is_empty() {
+                    receive.aside_at = at;
+                }
+                let old = receive.aside.len();
+                receive.aside.resize(old + length, 0);
+                payload.copy_to(&mut receive.aside[old..]);
+            }
+        },
+        Landing::Nowhere => {}
+    }
+}

@@ -1,0 +1,382 @@
+//! Makes progress: moves records between the protocol and the transports, and waits when there is nothing to move.
+//!
+//! One engine a rank, behind one lock. Whoever waits makes progress for everybody.
+
+mod core;
+pub(crate) mod operation;
+mod wait;
+
+pub(crate) use wait::{CONTROL_TOKEN, FIRST_FREE_TOKEN, Runtime, WAKE_TOKEN, Waiting};
+
+use crate::{
+    error::{Error, Result},
+    matching::Pattern,
+    transport::{
+        Departure, Sink, Transport,
+        record::{Header, Kind, Payload},
+    },
+};
+use core::{Core, Outgoing};
+use operation::{Buffers, Envelope, Expected, Landing, OperationId, OwnedBuffer, Sending, Source};
+use std::time::{Duration, Instant};
+
+/// Polls of the other transports between two polls of one that costs a system call.
+const SLOW_POLL: u32 = 16;
+
+/// The transports of a rank and which of them reaches whom.
+pub(crate) struct Routes {
+    pub(crate) transports: Vec<Box<dyn Transport>>,
+    /// For every rank of the world an index into `transports`.
+    pub(crate) to: Vec<usize>,
+    /// Indices of transports whose poll costs a system call.
+    pub(crate) slow: Vec<bool>,
+}
+
+pub(crate) struct Engine {
+    core: Core,
+    routes: Routes,
+    polls: u32,
+    eager: usize,
+    /// For every rank the name of its host, for errors.
+    hosts: Vec<String>,
+    /// Peers that are gone, and since when that counts.
+    departed: Vec<Option<Departed>>,
+    /// How long a departure is kept back: where a launcher watches, it knows the cause and ends the job.
+    keep_back: Duration,
+    /// Set once: every later call fails with it.
+    fatal: Option<Error>,
+    /// A thread sleeps on the descriptors.
+    sleeper: bool,
+    calls: u64,
+}
+
+struct Departed {
+    departure: Departure,
+    counts_from: Instant,
+    counted: bool,
+}
+
+impl Engine {
+    pub(crate) fn new(rank: usize, hosts: Vec<String>, routes: Routes, eager: usize, keep_back: Duration) -> Self {
+        let size = hosts.len();
+        Engine {
+            core: Core::new(rank, size),
+            routes,
+            polls: 0,
+            eager,
+            hosts,
+            departed: (0..size).map(|_| None).collect(),
+            keep_back,
+            fatal: None,
+            sleeper: false,
+            calls: 0,
+        }
+    }
+
+    /// A fresh name for a call that lends buffers.
+    pub(crate) fn new_call(&mut self) -> u64 {
+        self.calls += 1;
+        self.calls
+    }
+
+    /// Sends at once if that takes no waiting and no bookkeeping.
+    pub(crate) fn try_send(&mut self, peer: usize, mut header: Header, bytes: &[u8]) -> Result<bool> {
+        self.check(peer, "a send to it")?;
+        if !self.core.outgoing[peer].is_empty() || !self.is_eager(peer, bytes.len()) {
+            return Ok(false);
+        }
+        header.kind = Kind::Eager as u8;
+        header.payload = length_of(bytes);
+        self.transport(peer).push(peer, &header, bytes)
+    }
+
+    pub(crate) fn start_send(&mut self, peer: usize, header: Header, source: Source) -> Result<OperationId> {
+        self.check(peer, "a send to it")?;
+        let eager = usize::try_from(header.total).is_ok_and(|total| self.is_eager(peer, total));
+        Ok(self.core.start_send(peer, header, eager, source))
+    }
+
+    pub(crate) fn start_receive(
+        &mut self,
+        context: u64,
+        pattern: Pattern,
+        expected: Expected,
+        landing: Landing,
+        buffers: &mut dyn Buffers,
+    ) -> Result<OperationId> {
+        if let Some(fatal) = &self.fatal {
+            return Err(fatal.clone());
+        }
+        let id = self.core.start_receive(context, pattern, expected, landing, buffers);
+        if let Some(source) = pattern.source
+            && let Err(error) = self.check(source, "a receive from it")
+            && self.core.receives.get(&id).is_some_and(|receive| receive.done.is_none() && receive.arriving.is_none())
+        {
+            self.core.abandon_receive(id);
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    pub(crate) fn probe(&mut self, context: u64, pattern: Pattern) -> Result<Option<Envelope>> {
+        if let Some(found) = self.core.matcher.peek(context, pattern) {
+            return Ok(Some(Envelope { source: found.source, tag: found.tag, bytes: found.message.total }));
+        }
+        if let Some(source) = pattern.source {
+            self.check(source, "a probe for it")?;
+        }
+        Ok(None)
+    }
+
+    /// The outcome of a send that is done, with the buffer if the send owned it.
+    pub(crate) fn take_send(&mut self, id: OperationId) -> Option<Result<Option<Box<dyn OwnedBuffer>>>> {
+        let result = self.core.sends.get_mut(&id)?.done.take()?;
+        let send = self.core.sends.remove(&id)?;
+        Some(result.map(|()| match send.source {
+            Source::Owned(buffer) => Some(buffer),
+            Source::Lent(_) => None,
+        }))
+    }
+
+    /// The outcome of a receive that is done, with the buffer if the receive owned it.
+    pub(crate) fn take_receive(
+        &mut self,
+        id: OperationId,
+        buffers: &mut dyn Buffers,
+    ) -> Option<Result<(Envelope, Option<Box<dyn OwnedBuffer>>)>> {
+        let receive = self.core.receives.get_mut(&id)?;
+        receive.settle(buffers);
+        let result = receive.done.take()?;
+        let receive = self.core.receives.remove(&id)?;
+        Some(result.map(|envelope| match receive.landing {
+            Landing::Owned(buffer) | Landing::Growing(buffer) => (envelope, Some(buffer)),
+            Landing::Lent(_) | Landing::Nowhere => (envelope, None),
+        }))
+    }
+
+    pub(crate) fn abandon_send(&mut self, id: OperationId) {
+        self.core.abandon_send(id);
+    }
+
+    pub(crate) fn abandon_receive(&mut self, id: OperationId) {
+        self.core.abandon_receive(id);
+    }
+
+    /// Changes whenever an operation completes.
+    pub(crate) fn completions(&self) -> u64 {
+        self.core.completions
+    }
+
+    /// Whether sends are still under way.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.core.sends.values().any(|send| send.done.is_none()) || !self.core.busy.is_empty()
+    }
+
+    /// Tells all peers that nothing more comes; `true` when the process may exit.
+    pub(crate) fn finish(&mut self) -> Result<bool> {
+        let mut finished = true;
+        for transport in &mut self.routes.transports {
+            finished &= transport.finish()?;
+        }
+        Ok(finished)
+    }
+
+    /// From now on every call fails with this error.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.core.completions += 1;
+        self.fatal.get_or_insert(error);
+    }
+
+    /// Moves what can be moved now; `true` when anything moved.
+    pub(crate) fn progress(&mut self, buffers: &mut dyn Buffers) -> Result<bool> {
+        if let Some(fatal) = &self.fatal {
+            return Err(fatal.clone());
+        }
+        let mut moved = self.flush(buffers)?;
+        self.polls = self.polls.wrapping_add(1);
+        let mut inbox =
+            Inbox { core: &mut self.core, departed: &mut self.departed, keep_back: self.keep_back, buffers };
+        for (transport, slow) in self.routes.transports.iter_mut().zip(&self.routes.slow) {
+            if !slow || self.polls.is_multiple_of(SLOW_POLL) {
+                moved |= transport.poll(&mut inbox)?;
+            }
+        }
+        if !self.core.busy.is_empty() {
+            moved |= self.flush(buffers)?;
+        }
+        if self.departed.iter().flatten().any(|departed| !departed.counted) {
+            moved |= self.count_departures();
+        }
+        Ok(moved)
+    }
+
+    /// Ends what waits for peers that have been gone for long enough.
+    fn count_departures(&mut self) -> bool {
+        let now = Instant::now();
+        let mut any = false;
+        for peer in 0..self.departed.len() {
+            if let Some(departed) = &mut self.departed[peer]
+                && !departed.counted
+                && departed.counts_from <= now
+            {
+                departed.counted = true;
+                let error = departure_error(peer, &self.hosts[peer], &departed.departure, "what waits for it");
+                self.core.fail_peer(peer, &error);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// When the next departure begins to count.
+    fn next_departure(&self) -> Option<Instant> {
+        self.departed.iter().flatten().filter(|departed| !departed.counted).map(|departed| departed.counts_from).min()
+    }
+
+    fn check(&self, peer: usize, operation: &'static str) -> Result<()> {
+        if let Some(fatal) = &self.fatal {
+            return Err(fatal.clone());
+        }
+        match &self.departed[peer] {
+            Some(departed) if departed.counted => {
+                Err(departure_error(peer, &self.hosts[peer], &departed.departure, operation))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn transport(&mut self, peer: usize) -> &mut dyn Transport {
+        &mut *self.routes.transports[self.routes.to[peer]]
+    }
+
+    fn is_eager(&self, peer: usize, bytes: usize) -> bool {
+        bytes <= self.eager.min(self.routes.transports[self.routes.to[peer]].largest_payload())
+    }
+
+    /// Hands over what waits, peer by peer, in order.
+    fn flush(&mut self, buffers: &mut dyn Buffers) -> Result<bool> {
+        let mut moved = false;
+        let mut at = 0;
+        while at < self.core.busy.len() {
+            let peer = self.core.busy[at];
+            while let Some(outgoing) = self.core.outgoing[peer].pop_front() {
+                let before = moved;
+                match self.hand_over(peer, &outgoing, buffers)? {
+                    Handed::All => moved = true,
+                    Handed::Some => {
+                        moved = true;
+                        self.core.outgoing[peer].push_front(outgoing);
+                        break;
+                    }
+                    Handed::None => {
+                        moved = before;
+                        self.core.outgoing[peer].push_front(outgoing);
+                        break;
+                    }
+                }
+            }
+            if self.core.outgoing[peer].is_empty() {
+                self.core.busy.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        Ok(moved)
+    }
+
+    fn hand_over(&mut self, peer: usize, outgoing: &Outgoing, buffers: &mut dyn Buffers) -> Result<Handed> {
+        let transport = &mut *self.routes.transports[self.routes.to[peer]];
+        match outgoing {
+            Outgoing::Record(header) => Ok(Handed::all_or_none(transport.push(peer, header, &[])?)),
+            Outgoing::First(id) => {
+                // Gone: its call has given up before it went out.
+                let Some(send) = self.core.sends.get_mut(id) else { return Ok(Handed::All) };
+                let mut header = send.header;
+                if header.kind == Kind::RequestToSend as u8 {
+                    return Ok(Handed::all_or_none(transport.push(peer, &header, &[])?));
+                }
+                let Some(bytes) = bytes_of(send, buffers) else { return Ok(Handed::None) };
+                header.payload = length_of(bytes);
+                let handed = transport.push(peer, &header, bytes)?;
+                if handed {
+                    self.core.finish_send(*id, Ok(()));
+                }
+                Ok(Handed::all_or_none(handed))
+            }
+            Outgoing::Pieces(id) => {
+                let Some(send) = self.core.sends.get_mut(id) else { return Ok(Handed::All) };
+                let Some(receiver) = send.receiver else { return Ok(Handed::All) };
+                let start = send.sent;
+                let mut sent = start;
+                let Some(bytes) = bytes_of(send, buffers) else { return Ok(Handed::None) };
+                while sent < bytes.len() {
+                    let piece = &bytes[sent..bytes.len().min(sent + transport.largest_payload())];
+                    let header = Header { id: receiver, payload: length_of(piece), ..Header::new(Kind::Data) };
+                    if !transport.push(peer, &header, piece)? {
+                        break;
+                    }
+                    sent += piece.len();
+                }
+                let all = sent == bytes.len();
+                send.sent = sent;
+                if all {
+                    self.core.finish_send(*id, Ok(()));
+                    return Ok(Handed::All);
+                }
+                Ok(if sent > start { Handed::Some } else { Handed::None })
+            }
+        }
+    }
+}
+
+/// How much of something outgoing a transport has taken.
+enum Handed {
+    All,
+    Some,
+    None,
+}
+
+impl Handed {
+    fn all_or_none(all: bool) -> Self {
+        if all { Handed::All } else { Handed::None }
+    }
+}
+
+fn bytes_of<'a>(send: &'a Sending, buffers: &'a dyn Buffers) -> Option<&'a [u8]> {
+    match &send.source {
+        Source::Owned(buffer) => Some(buffer.bytes()),
+        Source::Lent(lent) => buffers.source(*lent),
+    }
+}
+
+/// The length of a record's payload; transports keep records far below 4 GiB.
+fn length_of(piece: &[u8]) -> u32 {
+    u32::try_from(piece.len()).expect("a piece is bounded by the transport's largest payload")
+}
+
+fn departure_error(peer: usize, host: &str, departure: &Departure, operation: &'static str) -> Error {
+    let host = host.to_string();
+    match departure {
+        Departure::Finished => Error::PeerFinished { peer, host, operation },
+        Departure::Lost(reason) => Error::PeerLost { peer, host, reason: reason.clone() },
+    }
+}
+
+/// Takes what transports deliver.
+struct Inbox<'a> {
+    core: &'a mut Core,
+    departed: &'a mut [Option<Departed>],
+    keep_back: Duration,
+    buffers: &'a mut dyn Buffers,
+}
+
+impl Sink for Inbox<'_> {
+    fn record(&mut self, peer: usize, header: &Header, payload: &mut dyn Payload) -> Result<()> {
+        self.core.record(peer, header, payload, self.buffers)
+    }
+
+    fn departed(&mut self, peer: usize, departure: Departure) {
+        let counts_from = Instant::now() + self.keep_back;
+        self.departed[peer].get_or_insert(Departed { departure, counts_from, counted: false });
+    }
+}

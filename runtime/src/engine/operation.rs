@@ -1,0 +1,138 @@
+//! Sends and receives in progress: where their bytes are and how far they have come.
+
+use crate::{element::Signature, error::Result, transport::record::Header};
+use std::any::Any;
+
+/// Names an operation within one rank. Never reused.
+pub(crate) type OperationId = u64;
+
+/// Names a buffer that a blocked call lends to the engine while it makes progress: the call and a number of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lent {
+    pub(crate) call: u64,
+    pub(crate) number: u32,
+}
+
+/// The buffers of the call that is making progress. Another thread's call may progress meanwhile, without them: then
+/// bytes are kept aside, and sends wait.
+pub(crate) trait Buffers {
+    /// The bytes of a send of this call.
+    fn source(&self, lent: Lent) -> Option<&[u8]>;
+    /// The room of a receive of this call.
+    fn destination(&mut self, lent: Lent) -> Option<&mut [u8]>;
+}
+
+/// A call that lends nothing.
+pub(crate) struct NoBuffers;
+
+impl Buffers for NoBuffers {
+    fn source(&self, _: Lent) -> Option<&[u8]> {
+        None
+    }
+
+    fn destination(&mut self, _: Lent) -> Option<&mut [u8]> {
+        None
+    }
+}
+
+/// An owned buffer of any element type.
+pub(crate) trait OwnedBuffer: Send {
+    fn bytes(&self) -> &[u8];
+    fn bytes_mut(&mut self) -> &mut [u8];
+    /// Makes it exactly this long, if it may grow; `false` when the length is no multiple of the element's size.
+    fn resize(&mut self, bytes: usize) -> bool;
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
+}
+
+/// Where a send's bytes are.
+pub(crate) enum Source {
+    Lent(Lent),
+    Owned(Box<dyn OwnedBuffer>),
+}
+
+/// Where a receive's bytes go.
+pub(crate) enum Landing {
+    Lent(Lent),
+    /// Into this buffer, which holds what the receive has room for.
+    Owned(Box<dyn OwnedBuffer>),
+    /// Into this buffer, which is made as long as the message.
+    Growing(Box<dyn OwnedBuffer>),
+    /// Nowhere: nobody wants them any more.
+    Nowhere,
+}
+
+pub(crate) struct Sending {
+    pub(crate) peer: usize,
+    /// Eager or request-to-send, as it goes out first.
+    pub(crate) header: Header,
+    pub(crate) source: Source,
+    /// Bytes of a large message handed to the transport so far.
+    pub(crate) sent: usize,
+    /// The receiver's name for a large message, once it is ready.
+    pub(crate) receiver: Option<OperationId>,
+    pub(crate) done: Option<Result<()>>,
+    /// Nobody will ask: forget it when it is done.
+    pub(crate) detached: bool,
+}
+
+/// What a receive accepts and what it reports when it does not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    pub(crate) signature: Signature,
+    /// The element type's name for messages, where it is known.
+    pub(crate) element: Option<&'static str>,
+    /// The largest message in bytes.
+    pub(crate) room: usize,
+    /// The message must have exactly `room` bytes.
+    pub(crate) exact: bool,
+}
+
+/// A message as the receiver sees it. The source is a rank of the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Envelope {
+    pub(crate) source: usize,
+    pub(crate) tag: u64,
+    pub(crate) bytes: usize,
+}
+
+pub(crate) struct Receiving {
+    pub(crate) context: u64,
+    pub(crate) expected: Expected,
+    pub(crate) landing: Landing,
+    /// Bytes that came while the landing was not lent, and where they belong.
+    pub(crate) aside: Vec<u8>,
+    pub(crate) aside_at: usize,
+    /// The large message that is arriving, and how much of it has.
+    pub(crate) arriving: Option<(Envelope, usize)>,
+    pub(crate) done: Option<Result<Envelope>>,
+    pub(crate) detached: bool,
+}
+
+impl Receiving {
+    /// Puts the bytes that are kept aside where they belong, if that is lent now.
+    pub(crate) fn settle(&mut self, buffers: &mut dyn Buffers) {
+        if let Landing::Lent(lent) = self.landing
+            && !self.aside.is_empty()
+            && let Some(room) = buffers.destination(lent)
+        {
+            room[self.aside_at..self.aside_at + self.aside.len()].copy_from_slice(&self.aside);
+            self.aside.clear();
+        }
+    }
+}
+
+/// A message that came before its receive.
+#[derive(Debug)]
+pub(crate) struct Early {
+    pub(crate) signature: Signature,
+    pub(crate) total: usize,
+    pub(crate) body: EarlyBody,
+}
+
+#[derive(Debug)]
+pub(crate) enum EarlyBody {
+    /// The whole message.
+    Here(Vec<u8>),
+    /// It waits at the sender under this id.
+    AtSender(OperationId),
+}

@@ -1,0 +1,255 @@
+//! Waiting: spin a little, then yield, then sleep on the rank's descriptors.
+
+use super::{
+    Engine,
+    operation::{Buffers, NoBuffers},
+};
+use crate::error::{Context, Error, Result};
+use rustix::{
+    buffer::spare_capacity,
+    event::{Timespec, epoll},
+};
+use std::{
+    os::fd::OwnedFd,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// The epoll token of the eventfd that wakes this rank. Transports use tokens above [`FIRST_FREE_TOKEN`].
+pub(crate) const WAKE_TOKEN: u64 = 0;
+/// The epoll token of the control socket to the agent.
+pub(crate) const CONTROL_TOKEN: u64 = 1;
+/// The first token that a transport may use.
+pub(crate) const FIRST_FREE_TOKEN: u64 = 16;
+
+/// Times a rank that shares its processor yields before it sleeps.
+const YIELDS: u32 = 4;
+/// Spins between two looks at the clock.
+const SPINS_PER_CLOCK: u32 = 64;
+/// A sleep ends at the latest after this, in case a peer died before it could wake us.
+const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+
+/// How blocked calls wait (`wait.policy` and `wait.spin`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// Spin this long, then sleep.
+    SpinThenSleep(Duration),
+    /// Let other processes run a few times, then sleep: for hosts with more ranks than processors.
+    YieldThenSleep,
+    /// Never leave the processor.
+    Spin,
+    /// Let other processes run, but never sleep.
+    Yield,
+}
+
+/// Where a waiting call is in its policy.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    idle: u32,
+    since: Option<Instant>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Spin,
+    Yield,
+    Sleep,
+}
+
+impl Pace {
+    /// Something moved: begin anew.
+    pub(crate) fn restart(&mut self) {
+        *self = Pace::default();
+    }
+
+    fn next(&mut self, waiting: Waiting) -> Next {
+        self.idle = self.idle.saturating_add(1);
+        match waiting {
+            Waiting::Spin => Next::Spin,
+            Waiting::Yield => Next::Yield,
+            Waiting::YieldThenSleep if self.idle <= YIELDS => Next::Yield,
+            Waiting::YieldThenSleep => Next::Sleep,
+            Waiting::SpinThenSleep(_) if !self.idle.is_multiple_of(SPINS_PER_CLOCK) => Next::Spin,
+            Waiting::SpinThenSleep(limit) => {
+                let since = *self.since.get_or_insert_with(Instant::now);
+                if since.elapsed() < limit { Next::Spin } else { Next::Sleep }
+            }
+        }
+    }
+}
+
+/// What all communicators of a rank share.
+pub(crate) struct Runtime {
+    engine: Mutex<Engine>,
+    /// Threads that wait while another one sleeps on the descriptors.
+    others: Condvar,
+    /// Every descriptor that can end a wait is registered here.
+    poller: Arc<OwnedFd>,
+    waiting: Waiting,
+    /// Called when the control socket has become readable.
+    control: Box<dyn Fn() -> Option<Error> + Send + Sync>,
+}
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runtime").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
+impl Runtime {
+    pub(crate) fn new(
+        engine: Engine,
+        poller: Arc<OwnedFd>,
+        waiting: Waiting,
+        control: Box<dyn Fn() -> Option<Error> + Send + Sync>,
+    ) -> Self {
+        Runtime { engine: Mutex::new(engine), others: Condvar::new(), poller, waiting, control }
+    }
+
+    /// The engine, for a step that does not wait. A thread that panicked with the lock has left nothing half done that
+    /// others rely on: operations are moved by single assignments.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes progress until `done` gives a result.
+    pub(crate) fn wait<R, B: Buffers>(
+        &self,
+        buffers: &mut B,
+        mut done: impl FnMut(&mut Engine, &mut B) -> Option<Result<R>>,
+    ) -> Result<R> {
+        let mut pace = Pace::default();
+        let mut engine = self.lock();
+        // The first look: an operation that completed at once needs no progress.
+        let mut seen = engine.completions();
+        if let Some(result) = done(&mut engine, buffers) {
+            return result;
+        }
+        loop {
+            let moved = engine.progress(buffers)?;
+            if engine.completions() != seen || moved {
+                seen = engine.completions();
+                if let Some(result) = done(&mut engine, buffers) {
+                    return result;
+                }
+            }
+            if moved {
+                pace.restart();
+                continue;
+            }
+            match pace.next(self.waiting) {
+                Next::Spin => {
+                    drop(engine);
+                    std::hint::spin_loop();
+                    engine = self.lock();
+                }
+                Next::Yield => {
+                    drop(engine);
+                    rustix::thread::sched_yield();
+                    engine = self.lock();
+                }
+                Next::Sleep => engine = self.sleep(engine, buffers)?,
+            }
+        }
+    }
+
+    /// One round of progress without waiting.
+    pub(crate) fn poke(&self) -> Result<()> {
+        self.lock().progress(&mut NoBuffers).map(drop)
+    }
+
+    /// Sleeps until a descriptor or another thread has news.
+    fn sleep<'a>(
+        &'a self,
+        mut engine: MutexGuard<'a, Engine>,
+        buffers: &mut dyn Buffers,
+    ) -> Result<MutexGuard<'a, Engine>> {
+        if engine.sleeper {
+            let (engine, _) = self.others.wait_timeout(engine, LONGEST_SLEEP).unwrap_or_else(PoisonError::into_inner);
+            return Ok(engine);
+        }
+        engine.arm(true);
+        let progressed = engine.progress_all(buffers);
+        let limit = match &progressed {
+            Ok(false) => engine
+                .next_departure()
+                .map_or(LONGEST_SLEEP, |at| at.saturating_duration_since(Instant::now()).min(LONGEST_SLEEP)),
+            _ => Duration::ZERO,
+        };
+        let mut slept = Ok(false);
+        if !limit.is_zero() {
+            engine.sleeper = true;
+            drop(engine);
+            slept = self.sleep_on_descriptors(limit);
+            engine = self.lock();
+            engine.sleeper = false;
+            self.others.notify_all();
+        }
+        engine.arm(false);
+        progressed?;
+        if slept? && let Some(error) = (self.control)() {
+            engine.fail(error);
+        }
+        Ok(engine)
+    }
+
+    /// Whether the control socket has news.
+    fn sleep_on_descriptors(&self, limit: Duration) -> Result<bool> {
+        let mut events = Vec::with_capacity(16);
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
+        match epoll::wait(&*self.poller, spare_capacity(&mut events), Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("waiting for messages (epoll_pwait2)"),
+        }
+        Ok(events.iter().any(|event| event.data.u64() == CONTROL_TOKEN))
+    }
+}
+
+impl Engine {
+    /// Announces to peers that this rank sleeps, or no longer does.
+    fn arm(&mut self, asleep: bool) {
+        for transport in &mut self.routes.transports {
+            if asleep {
+                transport.arm();
+            } else {
+                transport.disarm();
+            }
+        }
+    }
+
+    /// Progress that leaves no transport out: the last look before sleeping.
+    fn progress_all(&mut self, buffers: &mut dyn Buffers) -> Result<bool> {
+        self.polls = u32::MAX;
+        self.progress(buffers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(waiting: Waiting, count: usize) -> Vec<Next> {
+        let mut pace = Pace::default();
+        (0..count).map(|_| pace.next(waiting)).collect()
+    }
+
+    #[test]
+    fn a_rank_that_shares_its_processor_never_spins() {
+        let steps = steps(Waiting::YieldThenSleep, 10);
+        assert!(steps.iter().all(|next| *next != Next::Spin));
+        assert_eq!(steps.last(), Some(&Next::Sleep));
+    }
+
+    #[test]
+    fn a_rank_with_its_own_processor_spins_and_sleeps_only_when_its_time_is_up() {
+        assert!(steps(Waiting::SpinThenSleep(Duration::MAX), 1000).iter().all(|next| *next == Next::Spin));
+        assert!(steps(Waiting::SpinThenSleep(Duration::ZERO), 1000).contains(&Next::Sleep));
+    }
+
+    #[test]
+    fn spin_and_yield_never_sleep() {
+        for waiting in [Waiting::Spin, Waiting::Yield] {
+            assert!(!steps(waiting, 1000).contains(&Next::Sleep));
+        }
+    }
+}

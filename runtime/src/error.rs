@@ -1,0 +1,175 @@
+//! What can go wrong in a call of the runtime. Every message names ranks, operation and bytes, and the way out.
+
+use std::io;
+
+/// A result of the runtime.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of the runtime. Cheap to clone, so that every operation that one event ends can report it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// `World::init` could not find or understand what the launcher handed over.
+    #[error("World::init: {reason}")]
+    Bootstrap {
+        /// What is wrong, and the way out.
+        reason: String,
+    },
+    /// The launcher refused the job: ranks do not agree.
+    #[error("World::init was refused on every rank: {reason}")]
+    Refused {
+        /// Which ranks differ in what.
+        reason: String,
+    },
+    /// A configuration value set in code is unknown or out of range.
+    #[error("World::builder: {reason}")]
+    Setting {
+        /// Which value and what is allowed.
+        reason: String,
+    },
+    /// A rank that does not exist in the communicator.
+    #[error("rank {rank} is not in this communicator, which has ranks 0 to {last} (in {operation})")]
+    NoSuchRank {
+        /// The operation.
+        operation: &'static str,
+        /// The rank asked for.
+        rank: usize,
+        /// The last rank of the communicator.
+        last: usize,
+    },
+    /// A tag outside `0..=i32::MAX`.
+    #[error("tag {tag} is not allowed: tags are 0 to {max} (in {operation})", max = i32::MAX)]
+    BadTag {
+        /// The operation.
+        operation: &'static str,
+        /// The tag asked for.
+        tag: i32,
+    },
+    /// The message is longer than the buffer. The message is gone; the next one is intact.
+    #[error(
+        "rank {rank}: the message of {sent} bytes from rank {source_rank} (tag {tag}) does not fit into the buffer of \
+         {room} bytes: receive into a larger buffer, or with recv_vec"
+    )]
+    Truncated {
+        /// The receiving rank in the world.
+        rank: usize,
+        /// The sending rank in the world.
+        source_rank: usize,
+        /// The message's tag.
+        tag: u64,
+        /// Bytes sent.
+        sent: usize,
+        /// Bytes the buffer holds.
+        room: usize,
+    },
+    /// Sender and receiver disagree on the element type. The message is gone; the next one is intact.
+    #[error(
+        "rank {rank}: rank {source_rank} sent {sent} elements (tag {tag}) where {expected} elements are received: use the same type on \
+         both sides"
+    )]
+    TypeMismatch {
+        /// The receiving rank in the world.
+        rank: usize,
+        /// The sending rank in the world.
+        source_rank: usize,
+        /// The message's tag.
+        tag: u64,
+        /// The sender's element type.
+        sent: String,
+        /// The receiver's element type.
+        expected: String,
+    },
+    /// A step of a collective got a message of another length: ranks called it with different lengths.
+    #[error(
+        "rank {rank}: rank {source_rank} sent {sent} bytes where {expected} bytes are expected: every rank must call the collective with \
+         the same length"
+    )]
+    LengthMismatch {
+        /// The receiving rank in the world.
+        rank: usize,
+        /// The sending rank in the world.
+        source_rank: usize,
+        /// Bytes sent.
+        sent: usize,
+        /// Bytes expected.
+        expected: usize,
+    },
+    /// The connection to a peer broke or could not be made.
+    #[error("rank {peer} on host {host} is lost: {reason}")]
+    PeerLost {
+        /// The peer's rank in the world.
+        peer: usize,
+        /// Its host.
+        host: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The peer has dropped its `World`: what is waited for will never come.
+    #[error(
+        "rank {peer} on host {host} has dropped its World, so {operation} cannot complete: a send or receive is missing there"
+    )]
+    PeerFinished {
+        /// The peer's rank in the world.
+        peer: usize,
+        /// Its host.
+        host: String,
+        /// What was waited for.
+        operation: &'static str,
+    },
+    /// Another rank or thread of this job has failed.
+    #[error("the job is ending: {reason}")]
+    Aborted {
+        /// Why.
+        reason: String,
+    },
+    /// A system call failed.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// The system's answer.
+        error: SystemError,
+    },
+    /// A peer sent bytes that no correct peer sends.
+    #[error("rank {peer} sent a record that cannot be right ({what}): memory corruption or a version mix")]
+    Corrupt {
+        /// The peer's rank in the world.
+        peer: usize,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+}
+
+/// An `io::Error` that can be cloned: its kind, number and text.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct SystemError {
+    /// The kind.
+    pub kind: io::ErrorKind,
+    /// The `errno`, if there is one.
+    pub number: Option<i32>,
+    text: String,
+}
+
+impl From<io::Error> for SystemError {
+    fn from(error: io::Error) -> Self {
+        SystemError { kind: error.kind(), number: error.raw_os_error(), text: error.to_string() }
+    }
+}
+
+impl From<rustix::io::Errno> for SystemError {
+    fn from(error: rustix::io::Errno) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+/// Names what was tried when a system call fails.
+pub(crate) trait Context<T> {
+    fn context(self, what: impl Into<String>) -> Result<T>;
+}
+
+impl<T, E: Into<SystemError>> Context<T> for std::result::Result<T, E> {
+    fn context(self, what: impl Into<String>) -> Result<T> {
+        self.map_err(|error| Error::System { what: what.into(), error: error.into() })
+    }
+}

@@ -1,0 +1,52 @@
+//! Transports carry records between ranks: within a process, over the segment of a host, or over TCP.
+//!
+//! A transport keeps the order of the records of one pair of ranks and loses none; it knows nothing of messages,
+//! matching or communicators. Nothing above asks which transport it talks to.
+
+pub(crate) mod loopback;
+pub(crate) mod record;
+pub(crate) mod shm;
+pub(crate) mod tcp;
+
+use crate::error::Result;
+use record::{Header, Payload};
+
+/// Takes what a transport has received.
+pub(crate) trait Sink {
+    /// A record from `peer`, in order. The payload must be copied before this returns.
+    fn record(&mut self, peer: usize, header: &Header, payload: &mut dyn Payload) -> Result<()>;
+    /// Nothing more will come from `peer` and nothing more reaches it.
+    fn departed(&mut self, peer: usize, departure: Departure);
+}
+
+/// Why a peer is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// It has dropped its `World` in order.
+    Finished,
+    /// The connection to it broke or cannot be made.
+    Lost(String),
+}
+
+/// One way to move records between ranks. Ranks are those of the world.
+pub(crate) trait Transport: Send {
+    /// Hands one record over; `false` when there is no room now (try again after `poll`).
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8]) -> Result<bool>;
+
+    /// The largest payload of one record in bytes.
+    fn largest_payload(&self) -> usize;
+
+    /// Delivers what has arrived, a bounded amount; `true` when anything moved in either direction.
+    fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool>;
+
+    /// Before the rank sleeps on its descriptors: from now on, everything that makes `poll` worth calling wakes it.
+    /// The caller polls once more before it sleeps.
+    fn arm(&mut self);
+
+    /// The rank is awake again.
+    fn disarm(&mut self);
+
+    /// The world is being dropped and every record has been pushed: tells the peers; `true` when all bytes have left
+    /// this process for good and it may exit.
+    fn finish(&mut self) -> Result<bool>;
+}

@@ -1,0 +1,361 @@
+//! The world: all ranks of a job, from `init` to drop.
+
+use crate::{
+    bootstrap::{
+        messages::{Boot, FromRank, Hello, Host, JobKey, Release},
+        rank::{self, Control},
+    },
+    comm::{Communicator, Shared},
+    config::{self, Snapshot, Value, keys},
+    engine::{Engine, FIRST_FREE_TOKEN, Routes, Runtime, Waiting, operation::NoBuffers},
+    error::{Context, Error, Result},
+    memory::Segment,
+    transport::{
+        Transport,
+        loopback::Loopback,
+        shm::SharedMemory,
+        tcp::{self, Tcp, addresses},
+    },
+};
+use rustix::event::epoll;
+use std::{
+    net::{IpAddr, SocketAddr, TcpListener},
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// Where a launcher watches, the loss of a peer is reported only after this: the launcher knows the cause, ends the job
+/// and reports the rank that failed first, not those that noticed.
+const KEEP_BACK: Duration = Duration::from_secs(3);
+/// A drop that waits longer than this for its peers says so.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// All ranks of the job. Make it first, drop it last: dropping it waits until everything this rank sends is on its way.
+#[derive(Debug)]
+pub struct World {
+    communicator: Communicator,
+    shared: Arc<Shared>,
+    control: Option<Arc<Control>>,
+    settings: Settings,
+}
+
+/// What a program sets in code, before it joins the world.
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    settings: Vec<(&'static str, String)>,
+}
+
+/// Program settings after they have been checked.
+type Settings = Vec<(String, Value)>;
+
+impl Builder {
+    /// Messages are at most this many bytes (see the key `low_latency.size_hint`).
+    #[must_use]
+    pub fn low_latency_size_hint(mut self, bytes: u64) -> Self {
+        self.settings.push((keys::LOW_LATENCY_SIZE_HINT.name, bytes.to_string()));
+        self
+    }
+
+    /// Joins the world.
+    ///
+    /// # Errors
+    /// As for [`World::init`]; when a setting is out of range; when ranks set different values.
+    pub fn init(self) -> Result<World> {
+        let settings = self
+            .settings
+            .iter()
+            .map(|(name, text)| config::program_setting(name, text))
+            .collect::<std::result::Result<_, _>>()
+            .map_err(|error| Error::Setting { reason: error.to_string() })?;
+        World::from_launcher(settings)
+    }
+}
+
+impl World {
+    /// Joins the world that `rsrun` started; a world of size 1 when there is none.
+    ///
+    /// Returns only when every rank has joined and all work with the same configuration.
+    ///
+    /// # Errors
+    /// When the launcher's hand-over is missing or of another version, when ranks disagree, when the process is already
+    /// in a world, or was started by another launcher.
+    pub fn init() -> Result<Self> {
+        Builder::default().init()
+    }
+
+    /// Sets values in code, then joins.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The communicator of all ranks.
+    #[must_use]
+    pub fn communicator(&self) -> Communicator {
+        self.communicator.clone()
+    }
+
+    /// This process's rank, `0..size()`.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.communicator.rank()
+    }
+
+    /// The number of ranks.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.communicator.size()
+    }
+
+    /// The configuration of the job, the same on every rank.
+    #[must_use]
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.shared.snapshot
+    }
+
+    /// The size hint in force in bytes: what the program set in code, else the configuration's.
+    ///
+    /// The hint selects a low-latency channel for messages up to this size. No transport of this version has two tiers
+    /// (shared memory and TCP), so the hint is inert: it is agreed upon and shown, but changes nothing.
+    #[must_use]
+    pub fn low_latency_size_hint(&self) -> u64 {
+        let key = keys::LOW_LATENCY_SIZE_HINT;
+        let set = self.settings.iter().rev().find(|(name, _)| name == key.name);
+        match set {
+            Some((_, Value::Bytes(bytes))) => *bytes,
+            _ => self.snapshot().get(key),
+        }
+    }
+
+    /// Ends the whole job with this exit code, on all ranks, without waiting for anything. `code` is 1 to 255.
+    pub fn abort(&self, code: i32, message: &str) -> ! {
+        let rank = self.rank();
+        match &self.control {
+            Some(control) => {
+                // When the agent is gone, it has taken the job with it.
+                let _ = control.say(&FromRank::Abort { code, message: message.to_string() });
+            }
+            None => eprintln!("rank {rank} aborts: {message}"),
+        }
+        std::process::exit(code)
+    }
+
+    fn from_launcher(settings: Settings) -> Result<Self> {
+        static JOINED: AtomicBool = AtomicBool::new(false);
+        if JOINED.swap(true, Ordering::SeqCst) {
+            return Err(Error::Bootstrap { reason: "this process has already joined a world".into() });
+        }
+        let Some(boot) = rank::born_with()? else { return World::alone(settings) };
+        let control = Arc::new(Control::take(&boot)?);
+        let (segment, wake) = Control::descriptors(&boot)?;
+        let plan = Plan::new(&boot, false)?;
+        let hello = Hello {
+            pid: std::process::id(),
+            snapshot: boot.snapshot.hash(),
+            program: settings.clone(),
+            addresses: plan.addresses(),
+        };
+        let release = control.agree(hello)?;
+        let segment = Arc::new(Segment::map(segment).context("mapping the shared segment")?);
+        World::join(Joining { boot, plan, segment: Some((segment, wake)), release, control: Some(control), settings })
+    }
+
+    /// A world of size 1.
+    fn alone(settings: Settings) -> Result<Self> {
+        let host = Host { name: rustix::system::uname().nodename().to_string_lossy().into_owned(), group: None };
+        let boot = Boot {
+            job: String::new(),
+            key: JobKey([0; 32]),
+            snapshot: Snapshot::defaults(),
+            rank: 0,
+            host_of: vec![0],
+            hosts: vec![host],
+            control_fd: -1,
+            segment_fd: -1,
+            wake_fds: Vec::new(),
+            oversubscribed: false,
+            reached_at: None,
+        };
+        let plan = Plan::new(&boot, false)?;
+        let release = Release { addresses: vec![Vec::new()] };
+        World::join(Joining { boot, plan, segment: None, release, control: None, settings })
+    }
+
+    /// Builds a rank out of everything that was agreed.
+    pub(crate) fn join(joining: Joining) -> Result<Self> {
+        let Joining { boot, plan, segment, release, control, settings } = joining;
+        let (rank, size) = (boot.rank as usize, boot.host_of.len());
+        let poller = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll instance")?);
+        let mut routes =
+            Routes { transports: vec![Box::new(Loopback::new(rank))], to: vec![0; size], slow: vec![false] };
+        if let (Some((segment, wake)), false) = (segment, plan.near.is_empty()) {
+            let place = plan.near.iter().position(|near| *near == rank).unwrap_or(0);
+            let shm = SharedMemory::new(segment, place, &plan.near, size, wake);
+            epoll::add(
+                &poller,
+                shm.descriptor(),
+                epoll::EventData::new_u64(crate::engine::WAKE_TOKEN),
+                epoll::EventFlags::IN,
+            )
+            .context("watching the eventfd")?;
+            plan.near.iter().filter(|near| **near != rank).for_each(|near| routes.to[*near] = 1);
+            routes.transports.push(Box::new(shm));
+            routes.slow.push(false);
+        }
+        if let Some((listener, _)) = plan.listener {
+            let tcp = Tcp::new(
+                tcp::Settings {
+                    rank,
+                    key: boot.key.clone(),
+                    addresses: release.addresses,
+                    connect_timeout: boot.snapshot.get(keys::TCP_CONNECT_TIMEOUT),
+                    buffer: to_usize(boot.snapshot.get(keys::TCP_BUFFER_BYTES)),
+                    first_token: FIRST_FREE_TOKEN,
+                },
+                listener,
+                poller.clone(),
+            )?;
+            plan.far.iter().for_each(|far| routes.to[*far] = routes.transports.len());
+            routes.slow.push(routes.transports.len() > 1);
+            routes.transports.push(Box::new(tcp) as Box<dyn Transport>);
+        }
+        if let Some(control) = &control {
+            epoll::add(
+                &poller,
+                control.descriptor(),
+                epoll::EventData::new_u64(crate::engine::CONTROL_TOKEN),
+                epoll::EventFlags::IN,
+            )
+            .context("watching the control socket")?;
+        }
+        let hosts = boot.host_of.iter().map(|host| boot.hosts[*host as usize].name.clone()).collect();
+        let keep_back = if control.is_some() { KEEP_BACK } else { Duration::ZERO };
+        let eager = to_usize(boot.snapshot.get(keys::EAGER_LIMIT));
+        let engine = Engine::new(rank, hosts, routes, eager, keep_back);
+        let watched = control.clone();
+        let listen = Box::new(move || watched.as_ref().and_then(|control| control.listen()));
+        let waiting = waiting(&boot.snapshot, boot.oversubscribed);
+        let shared = Arc::new(Shared {
+            runtime: Runtime::new(engine, poller, waiting, listen),
+            snapshot: boot.snapshot,
+            hosts: boot.hosts,
+            host_of: boot.host_of,
+        });
+        Ok(World { communicator: Communicator::world(shared.clone(), rank), shared, control, settings })
+    }
+
+    /// Waits until everything that this rank sends is on its way, and says farewell.
+    fn leave(&self) -> Result<()> {
+        let runtime = &self.shared.runtime;
+        let since = Instant::now();
+        let mut said = false;
+        runtime.wait(&mut NoBuffers, |engine, _| {
+            let unsent = engine.has_unsent();
+            if unsent && !said && since.elapsed() > PATIENCE {
+                said = true;
+                eprintln!("rank {}: dropping the World waits for messages that nobody has received yet", self.rank());
+            }
+            (!unsent).then_some(Ok(()))
+        })?;
+        // Bounded: a peer that is gone acknowledges nothing, and its loss is no error of ours any more.
+        let deadline = Instant::now() + PATIENCE;
+        while !runtime.lock().finish()? && Instant::now() < deadline {
+            runtime.poke()?;
+            rustix::thread::sched_yield();
+        }
+        match &self.control {
+            Some(control) => control.say(&FromRank::Finalized),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // While unwinding nothing is waited for: the process ends with an error, and the agent ends the job.
+        if std::thread::panicking() {
+            return;
+        }
+        if let Err(error) = self.leave() {
+            eprintln!("rank {}: dropping the World: {error}", self.rank());
+        }
+    }
+}
+
+/// Everything a rank is built of.
+pub(crate) struct Joining {
+    pub(crate) boot: Boot,
+    pub(crate) plan: Plan,
+    pub(crate) segment: Option<(Arc<Segment>, Vec<OwnedFd>)>,
+    pub(crate) release: Release,
+    pub(crate) control: Option<Arc<Control>>,
+    pub(crate) settings: Settings,
+}
+
+/// Which ranks are reached how.
+pub(crate) struct Plan {
+    /// The ranks of this host, by place, when shared memory may be used; ourselves included.
+    near: Vec<usize>,
+    /// The ranks that are reached over TCP.
+    far: Vec<usize>,
+    listener: Option<(TcpListener, Vec<SocketAddr>)>,
+}
+
+impl Plan {
+    /// `one_machine`: all hosts of the job are this machine, so loopback reaches everyone.
+    pub(crate) fn new(boot: &Boot, one_machine: bool) -> Result<Self> {
+        let rank = boot.rank as usize;
+        let allowed = boot.snapshot.get(keys::TRANSPORT_ALLOW);
+        let allows = |name: &str| allowed.split(',').any(|word| word.trim() == name);
+        let here = boot.host_of[rank];
+        let local: Vec<usize> = (0..boot.host_of.len()).filter(|other| boot.host_of[*other] == here).collect();
+        let near = if allows("shm") && local.len() > 1 { local } else { Vec::new() };
+        let far: Vec<usize> = (0..boot.host_of.len()).filter(|other| *other != rank && !near.contains(other)).collect();
+        if let Some(other) = far.first().filter(|_| !allows("tcp")) {
+            let host = &boot.hosts[boot.host_of[*other] as usize].name;
+            return Err(Error::Bootstrap {
+                reason: format!(
+                    "rank {other} on host {host} is reached by no transport of transport.allow = {allowed}: add tcp"
+                ),
+            });
+        }
+        let listener = if far.is_empty() { None } else { Some(listen(boot, one_machine)?) };
+        Ok(Plan { near, far, listener })
+    }
+
+    /// The addresses under which others reach this rank.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.listener.as_ref().map(|(_, addresses)| addresses.clone()).unwrap_or_default()
+    }
+}
+
+fn listen(boot: &Boot, one_machine: bool) -> Result<(TcpListener, Vec<SocketAddr>)> {
+    let one_host = one_machine || boot.host_of.iter().all(|host| *host == boot.host_of[0]);
+    let wanted = boot.snapshot.get(keys::TCP_INTERFACES);
+    let chosen: Vec<IpAddr> = addresses::choose(&addresses::interfaces()?, &wanted, boot.reached_at, one_host)?;
+    if chosen.is_empty() {
+        return Err(Error::Bootstrap {
+            reason: "this host has no network address that other hosts can reach (see tcp.interfaces)".into(),
+        });
+    }
+    tcp::listen(&chosen)
+}
+
+fn waiting(snapshot: &Snapshot, oversubscribed: bool) -> Waiting {
+    match snapshot.get(keys::WAIT_POLICY).as_str() {
+        "spin" => Waiting::Spin,
+        "yield" => Waiting::Yield,
+        "sleep" => Waiting::SpinThenSleep(Duration::ZERO),
+        _ if oversubscribed => Waiting::YieldThenSleep,
+        _ => Waiting::SpinThenSleep(snapshot.get(keys::WAIT_SPIN)),
+    }
+}
+
+/// A size from the snapshot; its range fits on every 64-bit machine.
+fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
