@@ -25,7 +25,7 @@ fn main() -> spmd::Result<()> {
 
     let mut rows: Vec<Row> = own.map(initial_row).collect();
     for _ in 0..STEPS {
-        let (first, last) = exchange(comm, &rows, above, below)?;
+        let (first, last) = exchange(&comm, &rows, above, below)?;
         rows = step(&rows, &first, &last);
     }
 

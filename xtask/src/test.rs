@@ -71,12 +71,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         }
     }
     print!("\n{}", table(&rows));
-    let failed = rows.iter().filter(|row| matches!(row.2, Outcome::Failed(_))).count();
+    let count = |wanted: fn(&Outcome) -> bool| rows.iter().filter(|row| wanted(&row.2)).count();
+    let failed = count(|outcome| matches!(outcome, Outcome::Failed(_)));
+    let left_out = count(|outcome| matches!(outcome, Outcome::LeftOut(_)));
     if let Some(reason) = stopped {
         println!("test: {reason}; {} steps were not run", chosen.len() - rows.len());
         return Ok(ExitCode::from(130));
     }
-    println!("test: {} steps, {failed} failed", rows.len());
+    println!("steps: {} passed, {failed} failed, {left_out} skipped", rows.len() - failed - left_out);
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
