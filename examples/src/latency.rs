@@ -41,7 +41,7 @@ pub fn checksum(before: u64, message: &[u8]) -> u64 {
 /// The start of a [`checksum`].
 pub const CHECKSUM_START: u64 = 0xCBF2_9CE4_8422_2325;
 
-/// The head of the table of [`line`]s.
+/// The head of the table whose rows [`line()`] gives.
 pub const HEAD: &str = "     bytes     P50 us     P99 us     max us  checksum";
 
 /// One line of the table: half round trips of one message size, and the checksum over all messages received.
