@@ -130,6 +130,9 @@ pub enum Error {
         /// The system's answer.
         error: SystemError,
     },
+    /// A library above the runtime, such as the collectives, reports an error of its own.
+    #[error("{0}")]
+    Library(std::sync::Arc<dyn std::error::Error + Send + Sync>),
     /// A peer sent bytes that no correct peer sends.
     #[error("rank {peer} sent a record that cannot be right ({what}): memory corruption or a version mix")]
     Corrupt {

@@ -52,7 +52,7 @@ impl RankStream {
         }
         if let Some(decoder) = &mut self.decoder {
             loop {
-                match decoder.next() {
+                match decoder.next_frame() {
                     Ok(Some(message)) => events.push(Event::Message(message)),
                     Ok(None) => break,
                     Err(error) => {

@@ -181,7 +181,7 @@ impl Agent {
             Ok(_) | Err(_) => return self.launcher_lost(),
         }
         loop {
-            match self.decoder.next() {
+            match self.decoder.next_frame() {
                 Ok(Some(message)) => self.on_message(message),
                 Ok(None) => return,
                 Err(_) => return self.launcher_lost(),

@@ -83,7 +83,7 @@ impl AgentStream {
             decoder.push(bytes);
         }
         if let Some(decoder) = &mut self.decoder {
-            while let Some(frame) = decoder.next()? {
+            while let Some(frame) = decoder.next_frame()? {
                 frames.push(frame);
             }
         }

@@ -1,0 +1,194 @@
+//! Reduce: everyone's slice combined into one at the root.
+
+use super::{Algorithm, Restriction, Shape, children, parent};
+use crate::compose::{Builder, Group};
+use crate::schedule::{Schedule, ScheduleError, Side, Slice};
+
+pub(super) const ALGORITHMS: &[Algorithm] = &[
+    Algorithm {
+        name: "linear",
+        restrictions: &[],
+        source: "the root receives from everyone in rank order, a few at a time",
+        cost: |model, load| load.fan(model, load.bytes) + model.reduction(load.bytes),
+        build: |shape| build(shape, linear),
+    },
+    Algorithm {
+        name: "binomial",
+        restrictions: &[Restriction::CommutativeOnly],
+        source: "Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005",
+        cost: |model, load| load.rounds * (model.message(load.bytes) + model.reduction(load.bytes)),
+        build: |shape| build(shape, binomial),
+    },
+    Algorithm {
+        name: "binomial_ordered",
+        restrictions: &[],
+        source: "the same tree rooted at rank 0, which keeps the order of the ranks, and one message to the root",
+        cost: |model, load| {
+            load.rounds * (model.message(load.bytes) + model.reduction(load.bytes)) + model.message(load.bytes)
+        },
+        build: |shape| build(shape, binomial_ordered),
+    },
+];
+
+type Emit = fn(&mut Builder, &Group<'_>, usize, Slice, Option<Slice>);
+
+fn build(shape: &Shape, emit: Emit) -> Result<Schedule, ScheduleError> {
+    let output = if shape.is_root() { shape.elements } else { 0 };
+    let mut b = Builder::new(shape.rank, shape.size, shape.elements, output);
+    let (input, output) = (b.input(), b.output());
+    emit(&mut b, &shape.group(), shape.root, input, shape.is_root().then_some(output));
+    b.finish()
+}
+
+/// How many messages the linear root has room for: enough to keep its port busy while it reduces, few enough that
+/// p - 1 senders cannot all send at once.
+const WINDOW: usize = 4;
+
+/// Combines slices from left to right, in the order of the calls, without copying where it can.
+///
+/// `own` is this rank's contribution, `result` the place of the result; they may be the same slice.
+struct Accumulator {
+    own: Slice,
+    result: Slice,
+    /// The value so far: nothing, the contribution where it lies, or a slice that may be written.
+    value: Option<Slice>,
+    slots: Vec<Slice>,
+    window: usize,
+    received: usize,
+}
+
+impl Accumulator {
+    fn new(own: Slice, result: Slice, window: usize) -> Accumulator {
+        Accumulator { own, result, value: None, slots: Vec::new(), window, received: 0 }
+    }
+
+    /// value = value op own.
+    fn absorb_own(&mut self, b: &mut Builder) {
+        self.value = match self.value {
+            None => Some(self.own),
+            Some(value) if value == self.result => {
+                b.reduce(self.own, value, Side::Right);
+                Some(value)
+            }
+            // In place: the values from the left lie in scratch, the contribution where the result goes.
+            Some(value) => {
+                b.reduce(value, self.result, Side::Left);
+                Some(self.result)
+            }
+        };
+    }
+
+    /// value = value op (what `peer` sends).
+    fn absorb(&mut self, b: &mut Builder, peer: usize) {
+        self.value = Some(match self.value {
+            None => {
+                let place = if self.own == self.result { b.scratch(self.result.length) } else { self.result };
+                b.receive(peer, place);
+                place
+            }
+            Some(value) if value == self.own && self.own != self.result => {
+                b.receive(peer, self.result);
+                b.reduce(self.own, self.result, Side::Left);
+                self.result
+            }
+            Some(value) => {
+                let slot = self.slot(b);
+                b.receive(peer, slot);
+                b.reduce(slot, value, Side::Right);
+                value
+            }
+        });
+    }
+
+    /// Room for one message; after `window` of them the first is used again.
+    fn slot(&mut self, b: &mut Builder) -> Slice {
+        let index = self.received % self.window;
+        self.received += 1;
+        if index == self.slots.len() {
+            self.slots.push(b.scratch(self.result.length));
+        }
+        self.slots[index]
+    }
+}
+
+/// The root receives from everyone in rank order, at most a few at a time, and combines from left to right.
+///
+/// Cost: `latency + (p - 1) (overhead + n beta) + n gamma`: the root's port is the bottleneck, reductions overlap.
+pub fn linear(b: &mut Builder, group: &Group<'_>, root: usize, own: Slice, result: Option<Slice>) {
+    if group.rank() != root {
+        b.send(group.peer(root), own);
+        return;
+    }
+    let mut sum = Accumulator::new(own, result.unwrap_or(own), WINDOW);
+    for member in 0..group.size() {
+        if member == root {
+            sum.absorb_own(b);
+        } else {
+            sum.absorb(b, group.peer(member));
+        }
+    }
+    if sum.value == Some(own) && own != sum.result {
+        b.copy(own, sum.result);
+    }
+}
+
+/// A binomial tree rooted at the root: ranks are combined in cyclic order from there.
+///
+/// `result` is where the root's result goes, and, on other ranks, room that may be written (else scratch is taken).
+/// Cost: `log2(p) (latency + overhead + n beta + n gamma)`.
+pub fn binomial(b: &mut Builder, group: &Group<'_>, root: usize, own: Slice, result: Option<Slice>) {
+    let size = group.size();
+    let v = (group.rank() + size - root) % size;
+    tree(b, group, v, |v| group.peer((v + root) % size), own, result);
+}
+
+/// The tree of [`binomial`] rooted at rank 0, whose result is that of rank order, and one message from there to the
+/// root.
+///
+/// Cost: as [`binomial`], and `latency + overhead + n beta` unless the root is rank 0.
+pub fn binomial_ordered(b: &mut Builder, group: &Group<'_>, root: usize, own: Slice, result: Option<Slice>) {
+    let rank = group.rank();
+    // The root's result comes at the end; until then its place is as good as scratch.
+    let value = tree(b, group, rank, |v| group.peer(v), own, result);
+    if root != 0 && rank == 0 {
+        b.send(group.peer(root), value);
+    }
+    if root != 0 && rank == root {
+        b.receive(group.peer(0), result.unwrap_or(own));
+    }
+}
+
+/// Reduces to position 0 of a binomial tree and returns where this position's value lies.
+fn tree(
+    b: &mut Builder,
+    group: &Group<'_>,
+    v: usize,
+    rank_of: impl Fn(usize) -> usize,
+    own: Slice,
+    result: Option<Slice>,
+) -> Slice {
+    let size = group.size();
+    let has_children = children(v, size).next().is_some();
+    let result = match result {
+        Some(result) => result,
+        None if has_children => b.scratch(own.length),
+        None => own,
+    };
+    let mut sum = Accumulator::new(own, result, 2);
+    sum.absorb_own(b);
+    for child in children(v, size) {
+        sum.absorb(b, rank_of(child));
+    }
+    let value = sum.value.unwrap_or(own);
+    match parent(v) {
+        Some(parent) => {
+            b.send(rank_of(parent), value);
+        }
+        None if value == own && own != result => {
+            b.copy(own, result);
+            return result;
+        }
+        None => {}
+    }
+    value
+}

@@ -1,0 +1,126 @@
+//! What can go wrong in a collective call.
+
+use crate::algorithms::Collective;
+use crate::schedule::ScheduleError;
+use crate::select::SelectionError;
+use std::sync::Arc;
+
+/// A result of a collective call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of a collective call. It converts into [`spmd::Error`], so that a program needs one error type only.
+///
+/// After an error the ranks do not agree on what has been done: the communicator is of no more use, and the other ranks
+/// get errors too once this rank drops its `World`.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The root does not exist.
+    #[error("rank {rank}: {collective} with root {root}, but the communicator has ranks 0 to {}", .size - 1)]
+    NoSuchRoot {
+        /// The calling rank.
+        rank: usize,
+        /// The collective.
+        collective: Collective,
+        /// The root asked for.
+        root: usize,
+        /// The communicator's size.
+        size: usize,
+    },
+    /// A buffer does not have the length that the others demand.
+    #[error(
+        "rank {rank}: {collective} needs {expected} elements as its {buffer} ({expected_bytes} bytes), the one given \
+         has {given}"
+    )]
+    Length {
+        /// The calling rank.
+        rank: usize,
+        /// The collective.
+        collective: Collective,
+        /// Which buffer.
+        buffer: &'static str,
+        /// Elements that it should have.
+        expected: usize,
+        /// The same in bytes.
+        expected_bytes: usize,
+        /// Elements that it has.
+        given: usize,
+    },
+    /// The input cannot be cut into one block for each rank.
+    #[error("rank {rank}: {collective} among {size} ranks needs a multiple of {size} elements, the input has {given}")]
+    NotDivisible {
+        /// The calling rank.
+        rank: usize,
+        /// The collective.
+        collective: Collective,
+        /// The communicator's size.
+        size: usize,
+        /// Elements given.
+        given: usize,
+    },
+    /// The root did not give a buffer that only the root needs.
+    #[error("rank {rank}: the root of {collective} must give its {buffer}: pass Some(…) on rank {rank}")]
+    MissingAtRoot {
+        /// The calling rank, which is the root.
+        rank: usize,
+        /// The collective.
+        collective: Collective,
+        /// Which buffer.
+        buffer: &'static str,
+    },
+    /// Ranks are in different calls.
+    #[error(
+        "rank {rank} is in {collective} ({algorithm}) of {elements} elements ({bytes} bytes), world rank {peer} in \
+         another call: all ranks must call the same collectives in the same order, with the same element type, length, \
+         root, and kind of operator"
+    )]
+    Mismatch {
+        /// The calling rank.
+        rank: usize,
+        /// The other rank, as a rank of the world.
+        peer: usize,
+        /// The collective on the calling rank.
+        collective: Collective,
+        /// The algorithm on the calling rank.
+        algorithm: &'static str,
+        /// Elements per rank on the calling rank.
+        elements: usize,
+        /// The same in bytes.
+        bytes: usize,
+    },
+    /// The algorithm that the configuration forces cannot be used.
+    #[error(transparent)]
+    Selection(#[from] SelectionError),
+    /// No schedule could be made.
+    #[error("rank {rank}: {collective} of {elements} elements: {source}")]
+    Schedule {
+        /// The calling rank.
+        rank: usize,
+        /// The collective.
+        collective: Collective,
+        /// Elements per rank.
+        elements: usize,
+        /// Why.
+        source: ScheduleError,
+    },
+    /// The runtime could not move the data.
+    #[error("{collective} ({algorithm}) of {bytes} bytes on rank {rank}: {source}")]
+    Runtime {
+        /// The calling rank.
+        rank: usize,
+        /// The collective.
+        collective: Collective,
+        /// The algorithm.
+        algorithm: &'static str,
+        /// Bytes per rank.
+        bytes: usize,
+        /// What happened; names the peer.
+        source: spmd::Error,
+    },
+}
+
+impl From<Error> for spmd::Error {
+    fn from(error: Error) -> spmd::Error {
+        spmd::Error::Library(Arc::new(error))
+    }
+}

@@ -1,0 +1,151 @@
+//! What schedules cost on a model of a network: each rank with one port, one processor, and links of equal quality.
+//!
+//! The model is that of LogGP in four constants. A message of n bytes keeps the sender's port busy for
+//! `overhead + n * per_byte`, reaches the receiver `latency` later and keeps its port busy as long; reductions and
+//! copies keep the processor busy. Knows schedules, neither operators nor collectives.
+
+use crate::schedule::{Action, Schedule};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+/// The constants of the model, in seconds and seconds a byte.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Model {
+    /// From the sender's port to the receiver's (alpha).
+    pub latency: f64,
+    /// What each message costs its sender and its receiver whatever its length (o).
+    pub overhead: f64,
+    /// Time of a byte in a port (beta): the inverse of the bandwidth.
+    pub per_byte: f64,
+    /// Time to reduce or copy a byte (gamma).
+    pub per_byte_reduced: f64,
+}
+
+impl Model {
+    /// Assumed, not measured: 5 us, 0.5 us a message, 2 GB/s, reductions at 10 GB/s. The order of a fast Ethernet
+    /// between hosts, and a compromise with ranks of one host, until the constants of a machine are measured.
+    pub const ASSUMED: Model = Model { latency: 5e-6, overhead: 5e-7, per_byte: 5e-10, per_byte_reduced: 1e-10 };
+
+    /// Time of one message of `bytes` between two idle ranks.
+    #[must_use]
+    pub fn message(&self, bytes: f64) -> f64 {
+        self.latency + self.overhead + bytes * self.per_byte
+    }
+
+    /// Time to reduce or copy `bytes`.
+    #[must_use]
+    pub fn reduction(&self, bytes: f64) -> f64 {
+        bytes * self.per_byte_reduced
+    }
+}
+
+/// Time in order; what the queue needs and floats do not have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Instant(f64);
+
+impl Eq for Instant {}
+
+impl PartialOrd for Instant {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Instant {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// The state of one rank.
+#[derive(Clone, Debug)]
+struct Rank {
+    /// Dependencies that each step still waits for.
+    missing: Vec<u32>,
+    dependents: Vec<Vec<u32>>,
+    send_port: f64,
+    receive_port: f64,
+    processor: f64,
+}
+
+/// The time until all ranks have finished, in seconds, when all begin at 0 and elements have `element_bytes` bytes.
+///
+/// `schedules` has the schedule of every rank, in order. A message starts when its receive is posted and both ports are
+/// free (rendezvous). `None` when the schedules never finish: see [`crate::check`] for why.
+#[must_use]
+pub fn price(schedules: &[Schedule], element_bytes: usize, model: &Model) -> Option<f64> {
+    let mut ranks: Vec<Rank> = schedules.iter().map(Rank::new).collect();
+    // One end of each message that is ready while the other is not yet, with its rank and step.
+    let mut posted: HashMap<(usize, usize, u32), usize> = HashMap::new();
+    let mut queue = BinaryHeap::new();
+    let mut remaining = 0;
+    for (rank, schedule) in schedules.iter().enumerate() {
+        remaining += schedule.steps().len();
+        for step in (0..schedule.steps().len()).filter(|&step| ranks[rank].missing[step] == 0) {
+            queue.push(Reverse((Instant(0.0), false, step, rank)));
+        }
+    }
+    let mut finish = 0.0f64;
+    // At the same time earlier steps go first, on whatever rank: ports serve chunks in turn.
+    while let Some(Reverse((Instant(now), complete, step, rank))) = queue.pop() {
+        if complete {
+            remaining -= 1;
+            finish = finish.max(now);
+            for dependent in std::mem::take(&mut ranks[rank].dependents[step]) {
+                let missing = &mut ranks[rank].missing[dependent as usize];
+                *missing -= 1;
+                if *missing == 0 {
+                    queue.push(Reverse((Instant(now), false, dependent as usize, rank)));
+                }
+            }
+            continue;
+        }
+        let label = schedules[rank].steps()[step].label;
+        let bytes = |length: usize| bytes(length, element_bytes);
+        let (key, length) = match schedules[rank].steps()[step].action {
+            Action::Send { peer, from } => ((rank, peer, label), from.length),
+            Action::Receive { peer, into } => ((peer, rank, label), into.length),
+            Action::Reduce { into, .. } | Action::Copy { into, .. } => {
+                let end = ranks[rank].processor.max(now) + model.reduction(bytes(into.length));
+                ranks[rank].processor = end;
+                queue.push(Reverse((Instant(end), true, step, rank)));
+                continue;
+            }
+        };
+        let Some(other) = posted.remove(&key) else {
+            posted.insert(key, step);
+            continue;
+        };
+        let (source, destination, _) = key;
+        let (sent, received) = if rank == source { (step, other) } else { (other, step) };
+        let start = now.max(ranks[source].send_port).max(ranks[destination].receive_port - model.latency);
+        let busy = model.overhead + bytes(length) * model.per_byte;
+        ranks[source].send_port = start + busy;
+        ranks[destination].receive_port = start + busy + model.latency;
+        queue.push(Reverse((Instant(start + busy), true, sent, source)));
+        queue.push(Reverse((Instant(start + busy + model.latency), true, received, destination)));
+    }
+    (remaining == 0).then_some(finish)
+}
+
+/// Bytes of a number of elements; sizes are far below the 2^53 where this would round.
+#[allow(clippy::cast_precision_loss)]
+fn bytes(elements: usize, element_bytes: usize) -> f64 {
+    elements as f64 * element_bytes as f64
+}
+
+impl Rank {
+    fn new(schedule: &Schedule) -> Rank {
+        let count = schedule.steps().len();
+        let mut dependents = vec![Vec::new(); count];
+        let mut missing = vec![0; count];
+        // The builder allows no more than u32::MAX steps.
+        for (step, number) in (0..count).zip(0u32..) {
+            for &before in schedule.dependencies(step) {
+                dependents[before as usize].push(number);
+                missing[step] += 1;
+            }
+        }
+        Rank { missing, dependents, send_port: 0.0, receive_port: 0.0, processor: 0.0 }
+    }
+}
