@@ -35,6 +35,18 @@ impl Signature {
         self.byte(bytes[0]).byte(bytes[1]).byte(bytes[2]).byte(bytes[3])
     }
 
+    /// The signature of a number of elements.
+    const fn of_length(length: usize) -> Self {
+        let mut signature = Signature::of_name("length");
+        let bytes = length.to_le_bytes();
+        let mut i = 0;
+        while i < bytes.len() {
+            signature = signature.byte(bytes[i]);
+            i += 1;
+        }
+        signature
+    }
+
     /// One step of the 32-bit FNV-1a hash (Fowler, Noll, Vo).
     const fn byte(self, byte: u8) -> Self {
         Signature((self.0 ^ byte as u32).wrapping_mul(0x0100_0193))
@@ -88,7 +100,7 @@ primitive!(u8, i8, u16, i16, u32, i32, u64, i64, u128, i128, usize, isize, f32, 
 impl<T: Element, const N: usize> private::Sealed for [T; N] {}
 impl<T: Element, const N: usize> Element for [T; N] {
     fn signature() -> Signature {
-        Signature::of_name("array").with(Signature(N as u32 ^ (N as u64 >> 32) as u32)).with(T::signature())
+        Signature::of_name("array").with(Signature::of_length(N)).with(T::signature())
     }
 }
 

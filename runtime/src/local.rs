@@ -5,10 +5,13 @@ use crate::{
     config::{self, CommandLineSetting, Layers, Snapshot, keys},
     error::{Context, Error, Result},
     memory::Segment,
-    world::{Joining, Plan, World},
+    world::{Joining, Lifeline, Plan, World},
 };
 use rustix::event::{EventfdFlags, eventfd};
-use std::{os::fd::OwnedFd, sync::Arc};
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Arc, OnceLock},
+};
 
 /// Runs `ranks` ranks as threads and returns what each gave, in rank order.
 ///
@@ -129,6 +132,7 @@ impl Cluster {
             })
             .collect();
         let plans = boots.iter().map(|boot| Plan::new(boot, true)).collect::<Result<Vec<_>>>()?;
+        let crew = Arc::new(Crew::new()?);
         let release = Release { addresses: plans.iter().map(Plan::addresses).collect() };
         boots
             .into_iter()
@@ -141,11 +145,40 @@ impl Cluster {
                     plan,
                     segment,
                     release: release.clone(),
-                    control: None,
+                    lifeline: Lifeline::Threads(crew.clone()),
                     settings: Vec::new(),
                 })
             })
             .collect()
+    }
+}
+
+/// Ends all ranks when one of them panics, as the agent does for processes.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    failed: OnceLock<usize>,
+    /// Readable for ever once a rank has failed: it wakes every rank that sleeps.
+    bell: OwnedFd,
+}
+
+impl Crew {
+    fn new() -> Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("making an eventfd")?;
+        Ok(Crew { failed: OnceLock::new(), bell })
+    }
+
+    pub(crate) fn fail(&self, rank: usize) {
+        let _ = self.failed.set(rank);
+        // Cannot fail: the counter goes up by one a rank.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    pub(crate) fn listen(&self) -> Option<Error> {
+        self.failed.get().map(|rank| Error::Aborted { reason: format!("rank {rank} has panicked") })
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
     }
 }
 

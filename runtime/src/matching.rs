@@ -223,7 +223,7 @@ mod tests {
             let mut posted: Vec<(u64, Pattern, u32)> = Vec::new();
             let mut waiting: Vec<(u64, usize, u64, u32)> = Vec::new();
             for (number, step) in steps.into_iter().enumerate() {
-                let number = number as u32;
+                let number = u32::try_from(number).unwrap();
                 match step {
                     Step::Arrive { context, source, tag } => {
                         let naive = posted.iter().position(|(c, p, _)| *c == context && p.admits(source, tag)).map(|at| posted.remove(at).2);

@@ -9,6 +9,7 @@ use crate::{
     config::{self, Snapshot, Value, keys},
     engine::{Engine, FIRST_FREE_TOKEN, Routes, Runtime, Waiting, operation::NoBuffers},
     error::{Context, Error, Result},
+    local::Crew,
     memory::Segment,
     transport::{
         Transport,
@@ -20,7 +21,7 @@ use crate::{
 use rustix::event::epoll;
 use std::{
     net::{IpAddr, SocketAddr, TcpListener},
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -39,8 +40,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct World {
     communicator: Communicator,
     shared: Arc<Shared>,
-    control: Option<Arc<Control>>,
+    lifeline: Lifeline,
     settings: Settings,
+}
+
+/// What ends this rank when the rest of the job fails.
+#[derive(Clone, Debug)]
+pub(crate) enum Lifeline {
+    /// The agent of this host.
+    Agent(Arc<Control>),
+    /// The other threads of this process.
+    Threads(Arc<Crew>),
+    /// There is nobody else.
+    Alone,
 }
 
 /// What a program sets in code, before it joins the world.
@@ -134,12 +146,12 @@ impl World {
     /// Ends the whole job with this exit code, on all ranks, without waiting for anything. `code` is 1 to 255.
     pub fn abort(&self, code: i32, message: &str) -> ! {
         let rank = self.rank();
-        match &self.control {
-            Some(control) => {
+        match &self.lifeline {
+            Lifeline::Agent(control) => {
                 // When the agent is gone, it has taken the job with it.
                 let _ = control.say(&FromRank::Abort { code, message: message.to_string() });
             }
-            None => eprintln!("rank {rank} aborts: {message}"),
+            Lifeline::Threads(_) | Lifeline::Alone => eprintln!("rank {rank} aborts: {message}"),
         }
         std::process::exit(code)
     }
@@ -161,7 +173,14 @@ impl World {
         };
         let release = control.agree(hello)?;
         let segment = Arc::new(Segment::map(segment).context("mapping the shared segment")?);
-        World::join(Joining { boot, plan, segment: Some((segment, wake)), release, control: Some(control), settings })
+        World::join(Joining {
+            boot,
+            plan,
+            segment: Some((segment, wake)),
+            release,
+            lifeline: Lifeline::Agent(control),
+            settings,
+        })
     }
 
     /// A world of size 1.
@@ -182,12 +201,12 @@ impl World {
         };
         let plan = Plan::new(&boot, false)?;
         let release = Release { addresses: vec![Vec::new()] };
-        World::join(Joining { boot, plan, segment: None, release, control: None, settings })
+        World::join(Joining { boot, plan, segment: None, release, lifeline: Lifeline::Alone, settings })
     }
 
     /// Builds a rank out of everything that was agreed.
     pub(crate) fn join(joining: Joining) -> Result<Self> {
-        let Joining { boot, plan, segment, release, control, settings } = joining;
+        let Joining { boot, plan, segment, release, lifeline, settings } = joining;
         let (rank, size) = (boot.rank as usize, boot.host_of.len());
         let poller = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll instance")?);
         let mut routes =
@@ -223,21 +242,29 @@ impl World {
             routes.slow.push(routes.transports.len() > 1);
             routes.transports.push(Box::new(tcp) as Box<dyn Transport>);
         }
-        if let Some(control) = &control {
+        let (watched, keep_back) = match &lifeline {
+            Lifeline::Agent(control) => (Some(control.descriptor().as_fd()), KEEP_BACK),
+            Lifeline::Threads(crew) => (Some(crew.descriptor()), Duration::ZERO),
+            Lifeline::Alone => (None, Duration::ZERO),
+        };
+        if let Some(watched) = watched {
             epoll::add(
                 &poller,
-                control.descriptor(),
+                watched,
                 epoll::EventData::new_u64(crate::engine::CONTROL_TOKEN),
                 epoll::EventFlags::IN,
             )
             .context("watching the control socket")?;
         }
         let hosts = boot.host_of.iter().map(|host| boot.hosts[*host as usize].name.clone()).collect();
-        let keep_back = if control.is_some() { KEEP_BACK } else { Duration::ZERO };
         let eager = to_usize(boot.snapshot.get(keys::EAGER_LIMIT));
         let engine = Engine::new(rank, hosts, routes, eager, keep_back);
-        let watched = control.clone();
-        let listen = Box::new(move || watched.as_ref().and_then(|control| control.listen()));
+        let listener = lifeline.clone();
+        let listen = Box::new(move || match &listener {
+            Lifeline::Agent(control) => control.listen(),
+            Lifeline::Threads(crew) => crew.listen(),
+            Lifeline::Alone => None,
+        });
         let waiting = waiting(&boot.snapshot, boot.oversubscribed);
         let shared = Arc::new(Shared {
             runtime: Runtime::new(engine, poller, waiting, listen),
@@ -245,7 +272,7 @@ impl World {
             hosts: boot.hosts,
             host_of: boot.host_of,
         });
-        Ok(World { communicator: Communicator::world(shared.clone(), rank), shared, control, settings })
+        Ok(World { communicator: Communicator::world(shared.clone(), rank), shared, lifeline, settings })
     }
 
     /// Waits until everything that this rank sends is on its way, and says farewell.
@@ -267,17 +294,21 @@ impl World {
             runtime.poke()?;
             rustix::thread::sched_yield();
         }
-        match &self.control {
-            Some(control) => control.say(&FromRank::Finalized),
-            None => Ok(()),
+        match &self.lifeline {
+            Lifeline::Agent(control) => control.say(&FromRank::Finalized),
+            Lifeline::Threads(_) | Lifeline::Alone => Ok(()),
         }
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
-        // While unwinding nothing is waited for: the process ends with an error, and the agent ends the job.
         if std::thread::panicking() {
+            // While unwinding nothing is waited for, but nobody shall wait for this rank either.
+            let _ = self.shared.runtime.lock().finish();
+            if let Lifeline::Threads(crew) = &self.lifeline {
+                crew.fail(self.rank());
+            }
             return;
         }
         if let Err(error) = self.leave() {
@@ -292,7 +323,7 @@ pub(crate) struct Joining {
     pub(crate) plan: Plan,
     pub(crate) segment: Option<(Arc<Segment>, Vec<OwnedFd>)>,
     pub(crate) release: Release,
-    pub(crate) control: Option<Arc<Control>>,
+    pub(crate) lifeline: Lifeline,
     pub(crate) settings: Settings,
 }
 

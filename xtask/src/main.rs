@@ -1,2 +1,144 @@
-//! Project tasks.
-fn main() {}
+//! `cargo xtask`: what a person types on a fresh clone. It installs what is missing, then builds and runs.
+//!
+//! It must build within seconds from few crates, and knows the rest of the project only by the commands it runs.
+
+mod command;
+mod demo;
+mod error;
+mod help;
+mod lab;
+mod packages;
+mod setup;
+mod system;
+mod test;
+
+use error::{Result, XtaskError};
+use lexopt::prelude::*;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match parse().and_then(Task::run) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// What was asked for.
+#[derive(Debug)]
+enum Task {
+    Help(&'static str),
+    Setup,
+    Demo,
+    Test(test::Options),
+    Deny,
+    LabUp(lab::Up),
+    LabDown { name: String },
+    LabStatus,
+}
+
+impl Task {
+    fn run(self) -> Result<ExitCode> {
+        match self {
+            Self::Help(text) => print!("{text}"),
+            Self::Setup => drop(setup::run()?),
+            Self::Demo => return demo::run(),
+            Self::Test(options) => return test::run(&options),
+            Self::Deny => return test::deny(),
+            Self::LabUp(up) => lab::up(&up)?,
+            Self::LabDown { name } => lab::down(&name)?,
+            Self::LabStatus => lab::status()?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn parse() -> Result<Task> {
+    let mut parser = lexopt::Parser::from_env();
+    let Some(task) = word(&mut parser)? else { return Ok(Task::Help(help::ALL)) };
+    let (task, about) = match task.as_str() {
+        "help" => (Task::Help(help::ALL), help::ALL),
+        "setup" => (Task::Setup, help::SETUP),
+        "demo" => (Task::Demo, help::DEMO),
+        "deny" => (Task::Deny, help::DENY),
+        "test" => return parse_test(&mut parser),
+        "lab" => return parse_lab(&mut parser),
+        other => {
+            return Err(XtaskError::Usage(format!("no task '{other}'; there are setup, demo, test, deny and lab")));
+        }
+    };
+    if word(&mut parser)?.is_some_and(|word| word == "help") { Ok(Task::Help(about)) } else { Ok(task) }
+}
+
+fn parse_test(parser: &mut lexopt::Parser) -> Result<Task> {
+    let mut options = test::Options::default();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("help") | Short('h') => return Ok(Task::Help(help::TEST)),
+            Long("list") => options.list = true,
+            Value(step) => options.only.push(step.string()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    Ok(Task::Test(options))
+}
+
+fn parse_lab(parser: &mut lexopt::Parser) -> Result<Task> {
+    match word(parser)?.as_deref() {
+        Some("netns") => {}
+        None | Some("help") => return Ok(Task::Help(help::LAB)),
+        Some(other) => return Err(XtaskError::Usage(format!("no lab '{other}'; there is 'lab netns'"))),
+    }
+    match word(parser)?.as_deref() {
+        Some("up") => parse_up(parser),
+        Some("down") => {
+            let mut name = lab::DEFAULT_NAME.to_owned();
+            while let Some(argument) = parser.next()? {
+                match argument {
+                    Long("name") => name = parser.value()?.string()?,
+                    Long("help") | Short('h') => return Ok(Task::Help(help::LAB)),
+                    other => return Err(other.unexpected().into()),
+                }
+            }
+            Ok(Task::LabDown { name })
+        }
+        Some("status") => {
+            if word(parser)?.is_some() {
+                Ok(Task::Help(help::LAB))
+            } else {
+                Ok(Task::LabStatus)
+            }
+        }
+        None | Some("help") => Ok(Task::Help(help::LAB)),
+        Some(other) => Err(XtaskError::Usage(format!("'lab netns {other}': there are up, down and status"))),
+    }
+}
+
+fn parse_up(parser: &mut lexopt::Parser) -> Result<Task> {
+    let mut up = lab::Up::default();
+    let mut hosts = None;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("name") => up.name = parser.value()?.string()?,
+            Long("slots") => up.slots = parser.value()?.parse()?,
+            Long("user") => up.user = Some(parser.value()?.string()?),
+            Long("help") | Short('h') => return Ok(Task::Help(help::LAB)),
+            Value(number) if hosts.is_none() => hosts = Some(number.parse()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    up.hosts = hosts.ok_or_else(|| XtaskError::Usage("how many hosts? for example: lab netns up 3".into()))?;
+    Ok(Task::LabUp(up))
+}
+
+/// The next word; `--help` and `-h` read as the word `help`.
+fn word(parser: &mut lexopt::Parser) -> Result<Option<String>> {
+    match parser.next()? {
+        None => Ok(None),
+        Some(Long("help") | Short('h')) => Ok(Some("help".to_owned())),
+        Some(Value(value)) => Ok(Some(value.string()?)),
+        Some(other) => Err(other.unexpected().into()),
+    }
+}

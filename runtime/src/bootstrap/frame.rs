@@ -119,7 +119,7 @@ impl Decoder {
     }
 
     /// The next complete message, if one has arrived.
-    pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
+    pub fn next_frame<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
         let Some((length, rest)) = self.buffer.split_first_chunk::<4>() else {
             return Ok(None);
         };
@@ -151,7 +151,7 @@ mod tests {
             let mut seen = Vec::new();
             for part in bytes.chunks(piece) {
                 decoder.push(part);
-                while let Some(m) = decoder.next::<(u32, String, Vec<u8>)>().unwrap() {
+                while let Some(m) = decoder.next_frame::<(u32, String, Vec<u8>)>().unwrap() {
                     seen.push(m);
                 }
             }
@@ -176,7 +176,7 @@ mod tests {
         assert!(matches!(read::<String>(&mut &bytes[..]), Err(FrameError::TooLong { .. })));
         let mut decoder = Decoder::default();
         decoder.push(&bytes);
-        assert!(matches!(decoder.next::<String>(), Err(FrameError::TooLong { .. })));
+        assert!(matches!(decoder.next_frame::<String>(), Err(FrameError::TooLong { .. })));
     }
 
     #[test]

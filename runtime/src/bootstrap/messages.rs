@@ -129,6 +129,8 @@ pub struct Start {
     pub files_read: Vec<[u8; 32]>,
     /// `RSRUN_*` variables (name, value) that the launcher itself read: an equal one is no stray.
     pub variables_read: Vec<(Bytes, Bytes)>,
+    /// As in [`Boot`]. The launcher knows it best: several hosts may be one machine.
+    pub oversubscribed: bool,
 }
 
 /// What lets `World::init` return.
@@ -235,6 +237,11 @@ pub enum FromAgent {
     Warning {
         /// The line.
         text: String,
+    },
+    /// The agent cannot carry out the job: a resource is missing, or something broke its rules.
+    Failed {
+        /// What, in one line.
+        reason: String,
     },
     /// Nothing of the job is left on this host. The last frame.
     Done,

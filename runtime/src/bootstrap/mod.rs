@@ -9,3 +9,5 @@ mod inherited;
 pub mod messages;
 #[cfg(not(loom))]
 pub(crate) mod rank;
+#[cfg(not(loom))]
+pub use rank::versioned_prefix;

@@ -48,8 +48,16 @@ pub(crate) fn born_with() -> Result<Option<Boot>> {
     Ok(Some(boot))
 }
 
+/// What a stream or record begins with: `magic, protocol, length, version text`.
+#[must_use]
+pub fn versioned_prefix(magic: [u8; 8]) -> Vec<u8> {
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    #[expect(clippy::cast_possible_truncation, reason = "a version text is short")]
+    const LENGTH: u32 = VERSION.len() as u32;
+    [&magic[..], &PROTOCOL.to_le_bytes(), &LENGTH.to_le_bytes(), VERSION.as_bytes()].concat()
+}
+
 /// Splits `magic, protocol, length, version text, body`. `None`: garbled. The inner error: another protocol.
-#[expect(clippy::type_complexity, reason = "two numbers of the other side")]
 fn versioned(bytes: &[u8], magic: [u8; 8]) -> Option<std::result::Result<&[u8], (u32, String)>> {
     let rest = bytes.strip_prefix(&magic)?;
     let (protocol, rest) = rest.split_first_chunk::<4>()?;
@@ -114,11 +122,7 @@ impl Control {
 
     /// Says hello and waits until the launcher releases or refuses the job.
     pub(crate) fn agree(&self, hello: Hello) -> Result<Release> {
-        let version = env!("CARGO_PKG_VERSION").as_bytes();
-        let mut first = Vec::from(RANK_MAGIC);
-        first.extend_from_slice(&PROTOCOL.to_le_bytes());
-        first.extend_from_slice(&(version.len() as u32).to_le_bytes());
-        first.extend_from_slice(version);
+        let mut first = versioned_prefix(RANK_MAGIC);
         first.extend_from_slice(&frame::to_frame(&FromRank::Hello(hello)).map_err(lost)?);
         (&self.socket).write_all(&first).map_err(lost)?;
         match frame::read(&mut &self.socket).map_err(lost)? {
@@ -146,7 +150,7 @@ impl Control {
                 Err(error) => return Some(lost(error)),
             }
         }
-        match reader.next::<ToRank>() {
+        match reader.next_frame::<ToRank>() {
             Ok(None | Some(ToRank::Release(_))) => None,
             Ok(Some(ToRank::Refuse { reason })) => Some(Error::Aborted { reason }),
             Err(error) => Some(lost(error)),
@@ -162,10 +166,10 @@ fn lost(error: impl std::fmt::Display) -> Error {
 mod tests {
     use super::*;
 
-    fn record(protocol: u32, version: &str, body: &[u8]) -> Vec<u8> {
+    fn record(protocol: u32, version: &'static str, body: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::from(BOOT_MAGIC);
         bytes.extend_from_slice(&protocol.to_le_bytes());
-        bytes.extend_from_slice(&(version.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&u32::try_from(version.len()).unwrap().to_le_bytes());
         bytes.extend_from_slice(version.as_bytes());
         bytes.extend_from_slice(body);
         bytes

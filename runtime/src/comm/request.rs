@@ -109,7 +109,6 @@ impl<T: Element> RecvRequest<T> {
     ///
     /// # Errors
     /// As for [`Communicator::recv`].
-    #[expect(clippy::type_complexity, reason = "what wait gives, or the request")]
     pub fn test(self) -> Result<std::result::Result<(Vec<T>, Status), Self>> {
         let runtime = self.communicator.runtime();
         runtime.poke()?;

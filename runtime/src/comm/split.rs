@@ -28,7 +28,7 @@ impl Communicator {
     /// # Errors
     /// When a rank is lost.
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
-        let mine = [u64::from(color.is_some()), color.map_or(0, u64::from), key as u64];
+        let mine = [u64::from(color.is_some()), color.map_or(0, u64::from), key.cast_unsigned()];
         let all = self.gather_words(mine)?;
         let context = self.child_context(color.map_or(0, |color| u64::from(color) + 1));
         let Some(color) = color else { return Ok(None) };
@@ -36,7 +36,7 @@ impl Communicator {
             .iter()
             .enumerate()
             .filter(|(_, [takes_part, other, _])| *takes_part == 1 && *other == u64::from(color))
-            .map(|(rank, [_, _, key])| (*key as i64, rank))
+            .map(|(rank, [_, _, key])| (key.cast_signed(), rank))
             .collect();
         chosen.sort_unstable();
         let rank = chosen.iter().position(|(_, rank)| *rank == self.rank()).unwrap_or(0);
@@ -66,10 +66,10 @@ impl Communicator {
         let kind = <[u64; WORDS]>::signature();
         let mut exchange = self.exchange();
         // Operation numbers: 0..size for a single row, size for the whole table.
-        let whole = u32::try_from(size).unwrap_or(u32::MAX);
+        let whole = narrow(size);
         if rank == 0 {
             for peer in 1..size {
-                exchange.receive(peer as u32, peer, 0, kind, one, &mut table)?;
+                exchange.receive(narrow(peer), peer, 0, kind, one, &mut table)?;
             }
             let mut missing = size - 1;
             while missing > 0 {
@@ -83,7 +83,7 @@ impl Communicator {
                 missing -= exchange.advance(&mut table)?.len();
             }
         } else {
-            exchange.send(rank as u32, 0, 0, kind, one)?;
+            exchange.send(narrow(rank), 0, 0, kind, one)?;
             exchange.advance(&mut table)?;
             exchange.receive(whole, 0, 1, kind, one * size, &mut table)?;
             exchange.advance(&mut table)?;
@@ -91,6 +91,11 @@ impl Communicator {
         drop(exchange);
         Ok(table.words)
     }
+}
+
+/// A rank as the number of an operation.
+fn narrow(rank: usize) -> u32 {
+    u32::try_from(rank).expect("the launcher numbers ranks in 32 bits")
 }
 
 struct Table {

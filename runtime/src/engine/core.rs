@@ -3,7 +3,9 @@
 //! No I/O and no clock: records in, records out. Small messages travel whole (eager); larger ones are announced, and
 //! move when the receiver has room for them (rendezvous).
 
-use super::operation::{Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Receiving, Sending, Source};
+use super::operation::{
+    Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Receiving, Sending, Source,
+};
 use crate::{
     element::{self, Signature},
     error::{Error, Result},

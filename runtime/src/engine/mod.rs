@@ -50,6 +50,9 @@ pub(crate) struct Engine {
     calls: u64,
 }
 
+/// A message that has been received, with the buffer if the receive owned it.
+pub(crate) type Received = (Envelope, Option<Box<dyn OwnedBuffer>>);
+
 struct Departed {
     departure: Departure,
     counts_from: Instant,
@@ -139,11 +142,7 @@ impl Engine {
     }
 
     /// The outcome of a receive that is done, with the buffer if the receive owned it.
-    pub(crate) fn take_receive(
-        &mut self,
-        id: OperationId,
-        buffers: &mut dyn Buffers,
-    ) -> Option<Result<(Envelope, Option<Box<dyn OwnedBuffer>>)>> {
+    pub(crate) fn take_receive(&mut self, id: OperationId, buffers: &mut dyn Buffers) -> Option<Result<Received>> {
         let receive = self.core.receives.get_mut(&id)?;
         receive.settle(buffers);
         let result = receive.done.take()?;

@@ -26,6 +26,8 @@ pub(crate) const FIRST_FREE_TOKEN: u64 = 16;
 const YIELDS: u32 = 4;
 /// Spins between two looks at the clock.
 const SPINS_PER_CLOCK: u32 = 64;
+/// Idle rounds of a rank that does not sleep between two looks at its lifeline.
+const LIFELINE_EVERY: u32 = 1 << 14;
 /// A sleep ends at the latest after this, in case a peer died before it could wake us.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
@@ -86,8 +88,8 @@ pub(crate) struct Runtime {
     /// Every descriptor that can end a wait is registered here.
     poller: Arc<OwnedFd>,
     waiting: Waiting,
-    /// Called when the control socket has become readable.
-    control: Box<dyn Fn() -> Option<Error> + Send + Sync>,
+    /// Whether the rest of the job has failed.
+    lifeline: Box<dyn Fn() -> Option<Error> + Send + Sync>,
 }
 
 impl std::fmt::Debug for Runtime {
@@ -101,9 +103,9 @@ impl Runtime {
         engine: Engine,
         poller: Arc<OwnedFd>,
         waiting: Waiting,
-        control: Box<dyn Fn() -> Option<Error> + Send + Sync>,
+        lifeline: Box<dyn Fn() -> Option<Error> + Send + Sync>,
     ) -> Self {
-        Runtime { engine: Mutex::new(engine), others: Condvar::new(), poller, waiting, control }
+        Runtime { engine: Mutex::new(engine), others: Condvar::new(), poller, waiting, lifeline }
     }
 
     /// The engine, for a step that does not wait. A thread that panicked with the lock has left nothing half done that
@@ -136,6 +138,11 @@ impl Runtime {
             if moved {
                 pace.restart();
                 continue;
+            }
+            if pace.idle % LIFELINE_EVERY == LIFELINE_EVERY - 1
+                && let Some(error) = (self.lifeline)()
+            {
+                engine.fail(error);
             }
             match pace.next(self.waiting) {
                 Next::Spin => {
@@ -187,7 +194,7 @@ impl Runtime {
         }
         engine.arm(false);
         progressed?;
-        if slept? && let Some(error) = (self.control)() {
+        if slept? && let Some(error) = (self.lifeline)() {
             engine.fail(error);
         }
         Ok(engine)

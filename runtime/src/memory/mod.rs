@@ -3,6 +3,14 @@
 //! Knows nothing of messages, ranks of other hosts or time.
 
 pub(crate) mod ring;
+
+/// A 64-bit number as an index: the runtime is for machines where that is the same.
+#[expect(clippy::cast_possible_truncation, reason = "usize has 64 bits, as asserted")]
+pub(crate) fn index(number: u64) -> usize {
+    const { assert!(usize::BITS == 64, "spmd needs a 64-bit machine") }
+    number as usize
+}
+
 #[cfg(not(loom))]
 mod segment;
 

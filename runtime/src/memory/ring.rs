@@ -4,6 +4,7 @@
 //! head; each publishes its own with Release and reads the other's with Acquire. The algorithm is generic over the
 //! memory, so that loom checks the very code that runs over the segment.
 
+use super::index;
 use std::ops::Range;
 
 /// The memory of one ring: `capacity` bytes (a power of two), and the two positions.
@@ -22,7 +23,7 @@ pub(crate) trait RingMemory {
 
 /// The offset of a position.
 fn offset(position: u64, capacity: usize) -> usize {
-    (position & (capacity as u64 - 1)) as usize
+    index(position & (capacity as u64 - 1))
 }
 
 /// At most two ranges of memory that hold `length` bytes from `position` on.
@@ -50,7 +51,7 @@ impl<M: RingMemory> Producer<M> {
     pub(crate) fn push(&mut self, parts: &[&[u8]]) -> bool {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let capacity = self.memory.capacity();
-        let room = |head: u64| capacity - (self.tail - head) as usize;
+        let room = |head: u64| capacity - index(self.tail - head);
         if room(self.head_seen) < length {
             self.head_seen = self.memory.head();
             if room(self.head_seen) < length {
@@ -92,12 +93,12 @@ impl<M: RingMemory> Consumer<M> {
         if self.tail_seen == self.head {
             self.tail_seen = self.memory.tail();
         }
-        (self.tail_seen - self.head) as usize
+        index(self.tail_seen - self.head)
     }
 
     /// Copies bytes that are available, from `skip` bytes behind the head on.
     pub(crate) fn peek(&self, skip: usize, bytes: &mut [u8]) {
-        debug_assert!(skip + bytes.len() <= (self.tail_seen - self.head) as usize);
+        debug_assert!(skip + bytes.len() <= index(self.tail_seen - self.head));
         let (first, second) = ranges(self.head + skip as u64, bytes.len(), self.memory.capacity());
         let (head, rest) = bytes.split_at_mut(first.len());
         self.memory.read(first.start, head);
@@ -108,7 +109,7 @@ impl<M: RingMemory> Consumer<M> {
 
     /// Gives `length` bytes back to the producer.
     pub(crate) fn release(&mut self, length: usize) {
-        debug_assert!(length <= (self.tail_seen - self.head) as usize);
+        debug_assert!(length <= index(self.tail_seen - self.head));
         self.head += length as u64;
         self.memory.set_head(self.head);
     }
@@ -166,14 +167,14 @@ mod tests {
         // Starts shortly before the counters wrap in 32 bits, where a narrow cast would show.
         let memory = Plain::new(64, u64::from(u32::MAX) - 31);
         let (mut producer, mut consumer) = (Producer::new(&memory), Consumer::new(&memory));
-        let mut next = 0_u8;
-        let mut expected = 0_u8;
-        for round in 0..1000 {
-            let length = round % 65;
-            let piece: Vec<u8> = (0..length).map(|i| next.wrapping_add(i as u8)).collect();
+        let (mut next, mut expected) = (0_u8, 0_u8);
+        for round in 0..1000_u32 {
+            let length = (round % 65) as u8;
+            let piece: Vec<u8> = (0..length).map(|i| next.wrapping_add(i)).collect();
             let (a, b) = piece.split_at(piece.len() / 3);
             assert!(producer.push(&[a, b]));
-            next = next.wrapping_add(length as u8);
+            next = next.wrapping_add(length);
+            let length = usize::from(length);
             assert_eq!(consumer.available(), length);
             let mut got = vec![0; length];
             consumer.peek(0, &mut got);

@@ -7,7 +7,7 @@
 
 #![expect(unsafe_code, reason = "memory shared with other processes")]
 
-use super::ring::RingMemory;
+use super::{index, ring::RingMemory};
 use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create},
     io::Errno,
@@ -79,8 +79,8 @@ impl Segment {
         if segment.word(0).load(Ordering::Relaxed) != MAGIC {
             return Err(bad("does not begin with its magic number"));
         }
-        segment.ring = segment.word(2).load(Ordering::Acquire) as usize;
-        segment.ranks = segment.word(1).load(Ordering::Relaxed) as usize;
+        segment.ring = index(segment.word(2).load(Ordering::Acquire));
+        segment.ranks = index(segment.word(1).load(Ordering::Relaxed));
         if total_bytes(segment.ranks, segment.ring) != Some(bytes) {
             return Err(bad("has another size than its header says"));
         }
@@ -220,16 +220,16 @@ mod tests {
     fn two_mappings_of_one_segment_see_the_same_rings() {
         let fd = Segment::create(3, 4096).unwrap();
         let (a, b) = (Arc::new(Segment::map(&fd).unwrap()), Arc::new(Segment::map(&fd).unwrap()));
-        let mut producers: Vec<_> = (0..9).map(|pair| Producer::new(a.ring(pair / 3, pair % 3))).collect();
-        for (pair, producer) in producers.iter_mut().enumerate() {
-            assert!(producer.push(&[&[pair as u8; 4096]]));
+        let mut producers: Vec<_> = (0..9_usize).map(|pair| Producer::new(a.ring(pair / 3, pair % 3))).collect();
+        for (pair, producer) in (0_u8..).zip(&mut producers) {
+            assert!(producer.push(&[&[pair; 4096]]));
         }
-        for pair in 0..9 {
-            let mut consumer = Consumer::new(b.ring(pair / 3, pair % 3));
+        for pair in 0..9_u8 {
+            let mut consumer = Consumer::new(b.ring(usize::from(pair / 3), usize::from(pair % 3)));
             let mut bytes = [0; 4096];
             assert_eq!(consumer.available(), 4096);
             consumer.peek(0, &mut bytes);
-            assert_eq!(bytes, [pair as u8; 4096]);
+            assert_eq!(bytes, [pair; 4096]);
         }
         a.finished(2).store(1, Ordering::Release);
         assert_eq!(b.finished(2).load(Ordering::Acquire), 1);

@@ -97,7 +97,7 @@ mod tests {
             payload: 5,
             ..Header::new(Kind::Data)
         };
-        let mut bytes = vec![0_u8; HEADER + 1];
+        let mut bytes = [0_u8; HEADER + 1];
         bytes[1..].copy_from_slice(bytemuck::bytes_of(&header));
         assert_eq!(Header::from_bytes(bytes[1..].try_into().unwrap()), header);
         assert_eq!(HEADER, 48);

@@ -13,10 +13,7 @@ pub(crate) struct Interface {
 /// The addresses of this host that are up.
 pub(crate) fn interfaces() -> Result<Vec<Interface>> {
     let all = if_addrs::get_if_addrs().context("listing the network interfaces")?;
-    Ok(all
-        .into_iter()
-        .map(|interface| Interface { address: interface.ip(), name: interface.name })
-        .collect())
+    Ok(all.into_iter().map(|interface| Interface { address: interface.ip(), name: interface.name }).collect())
 }
 
 /// The addresses to offer to peers, best first.

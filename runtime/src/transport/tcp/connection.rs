@@ -66,7 +66,8 @@ impl Connection {
     /// Sends a record; `false` when an earlier one is still in the way. A broken connection takes nothing: reading
     /// from it tells why.
     pub(super) fn push(&mut self, header: &Header, payload: &[u8]) -> bool {
-        if self.has_unsent() && !(self.flush() && !self.has_unsent()) {
+        self.flush();
+        if self.has_unsent() {
             return false;
         }
         let head = bytemuck::bytes_of(header);

@@ -1,0 +1,109 @@
+//! Any one process of a job dies: the rest ends, on every host, and the exit code says why.
+
+use crate::Test;
+use crate::cluster::{Cluster, LIMIT, own_lines};
+use spmd_lab::process::{Inside, Process};
+use spmd_lab::programs::{Outcome, Running};
+use std::time::Duration;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a killed rank ends the job with 137 and is named", kill_rank),
+    ("a killed rank 0 ends the job with 137 and is named", kill_first_rank),
+    ("a killed agent ends the job with 70 and its host is named", kill_agent),
+    ("a killed launcher leaves nothing on any host", kill_launcher),
+    ("an interrupted launcher ends the job with 130", interrupt_launcher),
+    ("a terminated launcher ends the job with 143", terminate_launcher),
+    ("a host that goes away ends the job", kill_host_connection),
+];
+
+/// In this time a job is over after one of its processes died.
+const OVER: Duration = Duration::from_secs(6);
+
+/// Six ranks on three hosts that would train for hours, seen to run.
+fn training(cluster: &Cluster) -> Running {
+    let mut command = cluster.launcher(2, &["-n", "6", &cluster.example("train"), "10000000"]);
+    let mut running = Running::start(&mut command);
+    running.wait_for("epoch  3 ", LIMIT);
+    running
+}
+
+/// A process on host `host` (from 0) whose command line contains `text`.
+fn find(cluster: &Cluster, host: usize, text: &str) -> Process {
+    let name = &cluster.hosts()[host].name;
+    let fits = |(on, inside): &(String, Inside)| on == name && inside.command.contains(text);
+    let found: Vec<_> = cluster.strangers().into_iter().filter(fits).collect();
+    let first = found.first().unwrap_or_else(|| panic!("no '{text}' on {name}: {:#?}", cluster.strangers()));
+    first.1.process
+}
+
+fn agent(cluster: &Cluster, host: usize) -> Process {
+    find(cluster, host, "rsrun --agent")
+}
+
+fn expect_message(outcome: &Outcome, words: &[&str]) {
+    let last = own_lines(outcome).last().copied().unwrap_or_default();
+    for word in words {
+        assert!(last.contains(word), "the last line names {word}: {outcome}");
+    }
+}
+
+fn kill_rank(cluster: &Cluster) {
+    let job = training(cluster);
+    // Ranks 2 and 3 are on the second host.
+    find(cluster, 1, "examples/train").kill();
+    let outcome = job.finish(OVER);
+    assert_eq!(outcome.code(), 137, "{outcome}");
+    expect_message(&outcome, &["rank", "SIGKILL", &cluster.hosts()[1].address]);
+}
+
+fn kill_first_rank(cluster: &Cluster) {
+    let job = training(cluster);
+    let of_rank_0 = |process: &Process| {
+        let environment = std::fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == b"SPMD_RANK=0")
+    };
+    let ranks = cluster.strangers().into_iter().filter(|(_, inside)| inside.command.contains("examples/train"));
+    let first = ranks.map(|(_, inside)| inside.process).find(of_rank_0).expect("rank 0 runs");
+    first.kill();
+    let outcome = job.finish(OVER);
+    assert_eq!(outcome.code(), 137, "{outcome}");
+    expect_message(&outcome, &["rank 0", "SIGKILL", &cluster.hosts()[0].address]);
+}
+
+fn kill_agent(cluster: &Cluster) {
+    let job = training(cluster);
+    agent(cluster, 1).kill();
+    let outcome = job.finish(OVER);
+    assert_eq!(outcome.code(), 70, "{outcome}");
+    expect_message(&outcome, &["agent", &cluster.hosts()[1].address]);
+}
+
+fn kill_launcher(cluster: &Cluster) {
+    let job = training(cluster);
+    Process::of(job.pid()).expect("it runs").signal(rustix::process::Signal::KILL);
+    let outcome = job.finish(OVER);
+    assert_eq!(outcome.code(), 137, "{outcome}");
+}
+
+fn interrupt_launcher(cluster: &Cluster) {
+    let job = training(cluster);
+    Process::of(job.pid()).expect("it runs").signal(rustix::process::Signal::INT);
+    let outcome = job.finish(OVER);
+    assert_eq!(outcome.code(), 130, "{outcome}");
+}
+
+fn terminate_launcher(cluster: &Cluster) {
+    let job = training(cluster);
+    Process::of(job.pid()).expect("it runs").signal(rustix::process::Signal::TERM);
+    let outcome = job.finish(OVER);
+    assert_eq!(outcome.code(), 143, "{outcome}");
+}
+
+fn kill_host_connection(cluster: &Cluster) {
+    let job = training(cluster);
+    // The sshd that serves this connection: the one process of that name beside the host's first.
+    find(cluster, 2, "sshd:").kill();
+    let outcome = job.finish(OVER);
+    assert_eq!(outcome.code(), 70, "{outcome}");
+    expect_message(&outcome, &[&cluster.hosts()[2].address]);
+}

@@ -1,0 +1,56 @@
+//! Ranks on three hosts through real sshd: starting, strays, kills, repetition, bad input.
+//!
+//! The hosts are namespaces of this machine, brought up once for all tests. The tests run one after another: each
+//! looks at the hosts' processes afterwards.
+
+mod bad_input;
+mod cluster;
+mod kills;
+mod repeats;
+mod starts;
+mod strays;
+
+use cluster::Cluster;
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::panic::AssertUnwindSafe;
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+
+/// A test: a sentence and what shows it.
+type Test = (&'static str, fn(&Cluster));
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let rights = spmd_lab::netns::check_rights();
+    if let Err(error) = &rights {
+        eprintln!("the cluster tests are ignored: {error}\nrun them with: sudo cargo xtask test lab");
+    }
+    let shared: Arc<OnceLock<Cluster>> = Arc::default();
+    let tests = [starts::TESTS, strays::TESTS, kills::TESTS, repeats::TESTS, bad_input::TESTS].concat();
+    let trial = |(name, test): Test| {
+        let shared = Arc::clone(&shared);
+        Trial::test(name, move || run(test, &shared)).with_ignored_flag(rights.is_err())
+    };
+    let conclusion = libtest_mimic::run(&arguments, tests.into_iter().map(trial).collect());
+    let down = Arc::into_inner(shared).and_then(OnceLock::into_inner).map_or(Ok(()), Cluster::down);
+    if let Err(error) = &down {
+        eprintln!("the hosts cannot be taken down: {error}");
+    }
+    if down.is_ok() { conclusion.exit_code() } else { ExitCode::FAILURE }
+}
+
+fn run(test: fn(&Cluster), shared: &OnceLock<Cluster>) -> Result<(), Failed> {
+    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        let cluster = shared.get_or_init(Cluster::up);
+        test(cluster);
+        cluster.expect_nothing_left();
+    }));
+    outcome.map_err(|panic| {
+        if let Some(cluster) = shared.get() {
+            cluster.clear();
+        }
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Failed::from(text.unwrap_or("the test panicked"))
+    })
+}

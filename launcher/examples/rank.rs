@@ -1,0 +1,39 @@
+//! A rank for the launcher's tests: enters `World::init` and then does what its first argument says.
+
+use spmd::prelude::*;
+use std::time::Duration;
+
+fn main() -> spmd::Result<()> {
+    let action = std::env::args().nth(1).unwrap_or_default();
+    let rank = std::env::var("SPMD_RANK").unwrap_or_default();
+    // Before `init`, by one rank only.
+    match (action.as_str(), rank.as_str()) {
+        ("never-init", "1") => return Ok(()),
+        ("late", "1") => std::thread::sleep(Duration::from_secs(600)),
+        _ => {}
+    }
+    let mut builder = World::builder();
+    if action == "disagree" && rank == "1" {
+        builder = builder.low_latency_size_hint(8192);
+    }
+    let world = builder.init()?;
+    match (action.as_str(), world.rank()) {
+        ("sum", _) => {
+            // A ring of messages: every rank hears from its left neighbour.
+            let comm = world.communicator();
+            let (right, left) = ((comm.rank() + 1) % comm.size(), (comm.rank() + comm.size() - 1) % comm.size());
+            let mut got = [0_u32];
+            comm.send_receive(&[world.rank() as u32], right, 1, &mut got, left, 1)?;
+            println!("rank {} of {} heard {}", comm.rank(), comm.size(), got[0]);
+        }
+        ("abort", 1) => world.abort(42, "the input makes no sense"),
+        ("leave", 1) => std::process::exit(0),
+        ("fail", 1) => std::process::exit(9),
+        ("abort" | "leave" | "fail" | "wait", _) => {
+            println!("ready");
+            std::thread::sleep(Duration::from_secs(600));
+        }
+        _ => println!("rank {} of {}", world.rank(), world.size()),
+    }
+    Ok(())
+}

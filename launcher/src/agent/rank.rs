@@ -1,0 +1,212 @@
+//! One started rank: its streams, its conversation, its end.
+//!
+//! Knows descriptors and bytes; what they mean for the job is decided by the agent's loop and the launcher.
+
+use super::control::{Event, RankStream};
+use super::lines::Lines;
+use super::spawn::Started;
+use crate::connect::Outgoing;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process_group};
+use spmd::bootstrap::messages::{Exit, FromAgent, FromRank, Stream};
+use std::os::fd::OwnedFd;
+
+/// How much is read at a time, in bytes.
+pub(super) const PIECE: usize = 64 << 10;
+
+/// One started rank.
+#[derive(Debug)]
+pub(super) struct Rank {
+    pub(super) rank: u32,
+    pid: Option<Pid>,
+    pub(super) outputs: [Option<Output>; 2],
+    pub(super) control: Option<Control>,
+    pub(super) stdin: Option<Input>,
+    pub(super) exit: Option<Exit>,
+    pub(super) reported: bool,
+}
+
+/// Standard output or error.
+#[derive(Debug)]
+pub(super) struct Output {
+    pub(super) fd: OwnedFd,
+    lines: Lines,
+    /// After the rank's end: how many bytes it had written that have not been read yet.
+    due: u64,
+}
+
+/// The control socket.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub(super) fd: OwnedFd,
+    stream: RankStream,
+    pub(super) outgoing: Outgoing,
+}
+
+/// Standard input on its way to the rank.
+#[derive(Debug)]
+pub(super) struct Input {
+    pub(super) fd: OwnedFd,
+    pub(super) outgoing: Outgoing,
+    /// Nothing more will come.
+    ended: bool,
+}
+
+impl Rank {
+    pub(super) fn new(rank: u32, started: Started) -> Self {
+        let output = |fd| Some(Output { fd, lines: Lines::default(), due: 0 });
+        Self {
+            rank,
+            pid: i32::try_from(started.pid).ok().and_then(Pid::from_raw),
+            outputs: [output(started.stdout), output(started.stderr)],
+            control: Some(Control {
+                fd: started.control,
+                stream: RankStream::default(),
+                outgoing: Outgoing::default(),
+            }),
+            stdin: started.stdin.map(|fd| Input { fd, outgoing: Outgoing::default(), ended: false }),
+            exit: None,
+            reported: false,
+        }
+    }
+
+    pub(super) fn is(&self, pid: Pid) -> bool {
+        self.exit.is_none() && self.pid == Some(pid)
+    }
+
+    /// Sends a signal to the rank's process group, if the rank has not ended.
+    pub(super) fn signal(&self, signal: Signal) -> bool {
+        let Some(pid) = self.pid.filter(|_| self.exit.is_none()) else { return false };
+        kill_process_group(pid, signal).is_ok()
+    }
+
+    /// Reads a piece of one output. The frames go to the launcher; `true`: this output has ended.
+    pub(super) fn read_output(&mut self, index: usize, buffer: &mut [u8], frames: &mut Vec<FromAgent>) -> bool {
+        let (rank, stream) = (self.rank, stream(index));
+        let Some(output) = &mut self.outputs[index] else { return false };
+        let mut say = |data: Option<Vec<u8>>| {
+            frames.extend(data.map(|data| FromAgent::Output { rank, stream, data }));
+        };
+        match rustix::io::read(&output.fd, &mut *buffer) {
+            Ok(0) => say(output.lines.finish()),
+            Ok(n) => {
+                say(output.lines.push(&buffer[..n]));
+                output.due = output.due.saturating_sub(n as u64);
+                return false;
+            }
+            Err(Errno::INTR) => return false,
+            Err(Errno::AGAIN) => {
+                output.due = 0;
+                return false;
+            }
+            Err(_) => say(output.lines.finish()),
+        }
+        self.outputs[index] = None;
+        true
+    }
+
+    /// Reads all that has come on the control socket. The error is a reason in words.
+    pub(super) fn read_control(&mut self, frames: &mut Vec<FromAgent>) -> Result<(), String> {
+        let rank = self.rank;
+        let mut buffer = [0_u8; 4096];
+        while let Some(control) = &mut self.control {
+            match rustix::io::read(&control.fd, &mut buffer) {
+                Ok(n @ 1..) => {
+                    let events = control
+                        .stream
+                        .push(&buffer[..n])
+                        .map_err(|reason| format!("rank {rank} broke the protocol on its control socket: {reason}"))?;
+                    frames.extend(events.into_iter().map(|event| frame(rank, event)));
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Ok(_) | Err(_) => self.control = None,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what waits for the control socket.
+    pub(super) fn flush_control(&mut self) {
+        if let Some(control) = &mut self.control
+            && control.outgoing.flush(|bytes| Ok(rustix::io::write(&control.fd, bytes)?)).is_err()
+        {
+            self.control = None;
+        }
+    }
+
+    /// Adds standard input; empty bytes are its end.
+    pub(super) fn push_stdin(&mut self, data: &[u8]) {
+        if let Some(input) = &mut self.stdin {
+            input.ended |= data.is_empty();
+            input.outgoing.push(data);
+        }
+    }
+
+    /// Writes standard input as far as the rank takes it.
+    pub(super) fn flush_stdin(&mut self, frames: &mut Vec<FromAgent>) {
+        let Some(input) = &mut self.stdin else { return };
+        let rank = self.rank;
+        match input.outgoing.flush(|bytes| Ok(rustix::io::write(&input.fd, bytes)?)) {
+            Ok(0) => {}
+            Ok(taken) => {
+                let bytes = u32::try_from(taken).unwrap_or(u32::MAX);
+                frames.push(FromAgent::StdinTaken { rank, bytes });
+            }
+            // The rank has closed its input: it wants no more.
+            Err(_) => {
+                self.stdin = None;
+                frames.push(FromAgent::StdinTaken { rank, bytes: 0 });
+                return;
+            }
+        }
+        if input.ended && input.outgoing.is_empty() {
+            self.stdin = None;
+        }
+    }
+
+    /// The process has ended. What it wrote before is in its pipes; how much that is, is known now, so that a
+    /// grandchild that keeps a pipe open delays nothing.
+    pub(super) fn ended(&mut self, raw_status: i32) {
+        self.exit = Some(if libc::WIFSIGNALED(raw_status) {
+            Exit::Signal { signal: libc::WTERMSIG(raw_status), core: libc::WCOREDUMP(raw_status) }
+        } else {
+            Exit::Code(libc::WEXITSTATUS(raw_status))
+        });
+        self.stdin = None;
+        for output in self.outputs.iter_mut().flatten() {
+            output.due = rustix::io::ioctl_fionread(&output.fd).unwrap_or(0);
+        }
+    }
+
+    /// Whether the rank has ended and everything it wrote has been read.
+    pub(super) fn is_drained(&self) -> bool {
+        self.exit.is_some() && self.outputs.iter().flatten().all(|output| output.due == 0)
+    }
+
+    /// The rank's last frames.
+    pub(super) fn report(&mut self, frames: &mut Vec<FromAgent>) {
+        let rank = self.rank;
+        for (index, output) in self.outputs.iter_mut().enumerate() {
+            let rest = output.as_mut().and_then(|output| output.lines.finish());
+            frames.extend(rest.map(|data| FromAgent::Output { rank, stream: stream(index), data }));
+        }
+        if let Some(exit) = self.exit {
+            self.reported = true;
+            frames.push(FromAgent::Exited { rank, exit });
+        }
+    }
+}
+
+fn stream(index: usize) -> Stream {
+    if index == 0 { Stream::Stdout } else { Stream::Stderr }
+}
+
+fn frame(rank: u32, event: Event) -> FromAgent {
+    match event {
+        Event::Message(FromRank::Hello(hello)) => FromAgent::RankHello { rank, hello },
+        Event::Message(FromRank::Finalized) => FromAgent::RankFinalized { rank },
+        Event::Message(FromRank::Abort { code, message }) => FromAgent::RankAbort { rank, code, message },
+        Event::OtherVersion { protocol, version } => FromAgent::RankVersion { rank, protocol, version },
+    }
+}

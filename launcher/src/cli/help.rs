@@ -1,0 +1,52 @@
+//! The texts of `--help`.
+
+/// What rsrun is.
+pub(super) const ABOUT: &str = "Starts a program as many ranks on one or several hosts, and ends when they end.";
+
+/// How it is called.
+pub(super) const USAGE: &str =
+    "rsrun [OPTIONS] PROGRAM [ARGUMENTS]...\n       rsrun config [--json] [--changed] [--set KEY=VALUE]...";
+
+/// What `rsrun config` is.
+pub(super) const CONFIG_ABOUT: &str =
+    "Prints every configuration key: its value, where the value came from, and what it overrode.";
+
+/// Examples and exit codes.
+pub(super) const AFTER: &str = "\
+Options stop at the first word that is none: everything from PROGRAM on belongs to the program.
+Long options may be written with one dash: -np 4, -hostfile hosts, -wdir /tmp.
+
+Examples:
+  rsrun -n 4 ./app                         4 ranks on this machine
+  rsrun -n 96 -hostfile hosts ./app in.dat 96 ranks on the hosts in the file `hosts`
+  rsrun -host a:2,b:2 hostname             2 ranks on a and 2 on b
+  rsrun -x OMP_NUM_THREADS=1 -n 8 ./app    with a variable set for every rank
+  rsrun --set transport.allow=tcp -n 2 ./app
+  rsrun config --changed                   which settings are not at their default, and who set them
+
+Hostfile, one host a line (# begins a comment):
+  n1 slots=4 group=rack1    4 ranks at most; rack or switch for later placement
+  n2:4                      the same in short: after a host the number is its slots
+  ann@n3:2222 slots=4       after user@host the number is the SSH port
+  n[04-07] slots=2          n04 n05 n06 n07
+  [fe80::1%eth0]:2          IPv6 addresses stand in brackets
+Without slots a host takes as many ranks as it has cores that may be used there.
+
+Hosts are reached by SSH without any question asked: keys in ssh-agent or in files, host keys in known_hosts.
+rsrun must be installed there at the same path as here.
+
+Exit codes:
+  0        every rank exited with 0
+  1-255    exit code of the rank that failed first; 128+N: it was killed by signal N
+  64       wrong command line
+  65       wrong hostfile or configuration
+  69       a host cannot be reached: address, connection, host key or authentication
+  70       the agent of a host was lost, or an internal error
+  71       World::init was refused: ranks disagree about a setting, or one ended before it
+  73       the working directory is missing on a host
+  75       more ranks than slots
+  76       another protocol version, or a rank left without finalizing
+  124      --timeout or launch.start_timeout was reached
+  126/127  the program is not executable / was not found
+  130/143  rsrun was interrupted by INT / TERM
+The last line on standard error says which it was: `rsrun: ...`";

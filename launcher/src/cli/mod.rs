@@ -1,0 +1,237 @@
+//! The command line: options of MPI users' habit, then the program and its arguments.
+//!
+//! Pure apart from reading what clap needs: words in, [`Invocation`] or an error out.
+
+mod help;
+mod words;
+
+use crate::exit::{ExitCode, Failure};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
+use spmd::config::CommandLineSetting;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the user wants.
+#[derive(Debug)]
+pub enum Invocation {
+    /// Run a program.
+    Run(Box<Run>),
+    /// Print the configuration.
+    Config(Box<ConfigOptions>),
+    /// Print this text and exit with 0.
+    Text(String),
+}
+
+/// A job as the command line describes it.
+#[derive(Debug)]
+pub struct Run {
+    /// The options before the program.
+    pub options: Options,
+    /// `--set`, `--mca` and options that stand for keys, in the order given.
+    pub settings: Vec<CommandLineSetting>,
+    /// The program as written.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+}
+
+/// Options of a run. Every long option may also be written with one dash.
+#[derive(Debug, Parser)]
+#[command(name = "rsrun", version, about = help::ABOUT, after_help = help::AFTER, override_usage = help::USAGE)]
+#[command(disable_help_subcommand = true, max_term_width = 110)]
+pub struct Options {
+    /// How many ranks to start; without it, one for each slot
+    #[arg(short = 'n', long = "np", visible_short_alias = 'c', value_name = "N", value_parser = words::count)]
+    pub ranks: Option<u32>,
+
+    /// File with one host a line: `HOST [slots=N] [group=NAME] [user=NAME] [port=N]`
+    #[arg(long, visible_alias = "machinefile", value_name = "FILE", conflicts_with = "host")]
+    pub hostfile: Option<PathBuf>,
+
+    /// Hosts, for example a:2,b (2 slots on a, as many on b as it has cores)
+    #[arg(short = 'H', long, value_name = "HOST[:SLOTS],...")]
+    pub host: Vec<String>,
+
+    /// Allow more ranks than slots
+    #[arg(long)]
+    pub oversubscribe: bool,
+
+    /// Set a variable for every rank, or pass on the value it has here
+    #[arg(short = 'x', value_name = "NAME[=VALUE]")]
+    pub export: Vec<OsString>,
+
+    /// The directory to start in, on every host; without it, the present one
+    #[arg(long, visible_alias = "wd", value_name = "DIR")]
+    pub wdir: Option<PathBuf>,
+
+    /// Set a configuration key (see `rsrun config`)
+    #[arg(long, value_name = "KEY=VALUE", action = ArgAction::Append)]
+    pub set: Vec<String>,
+
+    /// The same in two words, with names as Open MPI users know them
+    #[arg(long, num_args = 2, value_names = ["KEY", "VALUE"], action = ArgAction::Append)]
+    pub mca: Vec<String>,
+
+    /// Configuration file of this job, over the system's and the user's
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// End the job after so long, with exit code 124 (seconds, or 90s, 5min, 2h)
+    #[arg(long, value_name = "TIME", value_parser = words::time)]
+    pub timeout: Option<Duration>,
+
+    /// Command that starts the agent on a host instead of SSH; {host} is replaced, or the host appended
+    #[arg(long, value_name = "COMMAND")]
+    pub launch_agent: Option<String>,
+
+    /// Begin every line of output with its rank: [3] ...
+    #[arg(long, visible_alias = "tag-output")]
+    pub tag: bool,
+}
+
+/// `rsrun config`: print the configuration that a run would have.
+#[derive(Debug, Parser)]
+#[command(name = "rsrun config", about = help::CONFIG_ABOUT, disable_version_flag = true, max_term_width = 110)]
+pub struct ConfigOptions {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Only keys that are not at their default
+    #[arg(long)]
+    pub changed: bool,
+
+    /// Set a configuration key
+    #[arg(long, value_name = "KEY=VALUE", action = ArgAction::Append)]
+    pub set: Vec<String>,
+
+    /// The same in two words
+    #[arg(long, num_args = 2, value_names = ["KEY", "VALUE"], action = ArgAction::Append)]
+    pub mca: Vec<String>,
+
+    /// Configuration file of a job
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// What was set, in the order given.
+    #[arg(skip)]
+    pub settings: Vec<CommandLineSetting>,
+}
+
+/// Understands the command line (without the program's own name).
+///
+/// # Errors
+/// A [`Failure`] with [`ExitCode::Usage`].
+pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
+    if words.first().is_some_and(|word| word == "config") {
+        let command = ConfigOptions::command();
+        let split = words::split(&command, words[1..].to_vec());
+        if let Some(extra) = split.program.first() {
+            return Err(usage(format!("rsrun config: unexpected `{}`: try rsrun config --help", extra.display())));
+        }
+        return Ok(match matches(command, "rsrun config", split.options)? {
+            Ok(matches) => {
+                let mut options = ConfigOptions::from_arg_matches(&matches).map_err(|e| usage(e.to_string()))?;
+                options.settings = settings(&matches)?;
+                Invocation::Config(Box::new(options))
+            }
+            Err(text) => Invocation::Text(text),
+        });
+    }
+    let command = Options::command();
+    let split = words::split(&command, words);
+    let matches = match matches(command, "rsrun", split.options)? {
+        Ok(matches) => matches,
+        Err(text) => return Ok(Invocation::Text(text)),
+    };
+    let options = Options::from_arg_matches(&matches).map_err(|e| usage(e.to_string()))?;
+    let mut settings = settings(&matches)?;
+    if let Some(command) = &options.launch_agent {
+        settings.push(CommandLineSetting {
+            option: "--launch-agent".to_string(),
+            key: "launch.agent".to_string(),
+            value: command.clone(),
+        });
+    }
+    let mut program = split.program.into_iter();
+    let Some(first) = program.next() else {
+        return Err(usage("which program? For example: rsrun -n 4 ./app (see rsrun --help)"));
+    };
+    if first.is_empty() {
+        return Err(usage("the program's name is empty"));
+    }
+    Ok(Invocation::Run(Box::new(Run { options, settings, program: first, arguments: program.collect() })))
+}
+
+fn usage(message: impl Into<String>) -> Failure {
+    Failure::new(ExitCode::Usage, message)
+}
+
+/// clap's answer; the inner error is a text to print (`--help`, `--version`).
+fn matches(
+    command: clap::Command,
+    name: &str,
+    words: Vec<OsString>,
+) -> Result<Result<clap::ArgMatches, String>, Failure> {
+    use clap::error::ErrorKind;
+    match command.try_get_matches_from(std::iter::once(OsString::from(name)).chain(words)) {
+        Ok(matches) => Ok(Ok(matches)),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            Ok(Err(error.render().to_string()))
+        }
+        Err(error) => Err(usage(words::one_line(&error.render().to_string()))),
+    }
+}
+
+/// `--set` and `--mca` in the order in which they were given: the last one of a key wins.
+fn settings(matches: &clap::ArgMatches) -> Result<Vec<CommandLineSetting>, Failure> {
+    let mut found: Vec<(usize, CommandLineSetting)> = Vec::new();
+    let all = |id: &str| -> Vec<(usize, String)> {
+        let values = matches.get_many::<String>(id).into_iter().flatten().cloned();
+        matches.indices_of(id).into_iter().flatten().zip(values).collect()
+    };
+    for (at, text) in all("set") {
+        let Some((key, value)) = text.split_once('=') else {
+            return Err(usage(format!("--set {text}: write --set key=value, for example --set shm.ring_bytes=128KiB")));
+        };
+        let (key, value) = (key.trim().to_string(), value.to_string());
+        found.push((at, CommandLineSetting { option: "--set".to_string(), key, value }));
+    }
+    for pair in all("mca").chunks_exact(2) {
+        let (key, value) = (pair[0].1.clone(), pair[1].1.clone());
+        found.push((pair[0].0, CommandLineSetting { option: "--mca".to_string(), key, value }));
+    }
+    found.sort_by_key(|(at, _)| *at);
+    Ok(found.into_iter().map(|(_, setting)| setting).collect())
+}
+
+/// The variables of `-x`: those with a value, those taken from here, and the names that are not set here.
+pub fn exports(words: &[OsString]) -> Result<(Vec<(Vec<u8>, Vec<u8>)>, Vec<String>), Failure> {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let (mut variables, mut missing) = (Vec::new(), Vec::new());
+    for word in words {
+        let bytes = word.as_bytes();
+        let (name, value) = match bytes.iter().position(|b| *b == b'=') {
+            Some(at) => (&bytes[..at], Some(bytes[at + 1..].to_vec())),
+            None => (bytes, std::env::var_os(OsStr::from_bytes(bytes)).map(OsStringExt::into_vec)),
+        };
+        if name.is_empty() {
+            return Err(usage(format!("-x {}: the variable has no name", word.display())));
+        }
+        if name.starts_with(b"SPMD_") || name.starts_with(spmd::config::ENVIRONMENT_PREFIX.as_bytes()) {
+            return Err(usage(format!(
+                "-x {}: variables that begin with SPMD_ or RSRUN_ are not for ranks: set keys with --set",
+                word.display()
+            )));
+        }
+        match value {
+            Some(value) => variables.push((name.to_vec(), value)),
+            None => missing.push(word.display().to_string()),
+        }
+    }
+    Ok((variables, missing))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+use super::*;
+
+fn words(text: &[&str]) -> Vec<OsString> {
+    text.iter().map(OsString::from).collect()
+}
+
+fn run(text: &[&str]) -> Run {
+    match parse(words(text)) {
+        Ok(Invocation::Run(run)) => *run,
+        other => panic!("{text:?}: {other:?}"),
+    }
+}
+
+fn error(text: &[&str]) -> String {
+    let failure = parse(words(text)).unwrap_err();
+    assert_eq!(failure.exit, ExitCode::Usage);
+    failure.message
+}
+
+#[test]
+fn long_options_may_have_one_dash() {
+    for number in [["-n", "4"], ["-np", "4"], ["--np", "4"]] {
+        assert_eq!(run(&[number[0], number[1], "app"]).options.ranks, Some(4));
+    }
+    assert_eq!(run(&["-n4", "app"]).options.ranks, Some(4));
+    assert_eq!(run(&["-np=4", "app"]).options.ranks, Some(4));
+    for file in ["-hostfile", "--hostfile", "-machinefile", "--machinefile"] {
+        assert_eq!(run(&[file, "h", "app"]).options.hostfile, Some(PathBuf::from("h")));
+    }
+    for host in ["-host", "--host", "-H"] {
+        assert_eq!(run(&[host, "a:2,b", "app"]).options.host, ["a:2,b"]);
+    }
+    let all = run(&["-wdir", "/d", "-timeout", "5", "-oversubscribe", "-launch-agent", "x y", "-tag", "app"]);
+    assert_eq!(all.options.wdir, Some(PathBuf::from("/d")));
+    assert_eq!(all.options.timeout, Some(Duration::from_secs(5)));
+    assert!(all.options.oversubscribe && all.options.tag);
+    assert_eq!(all.settings[0].key, "launch.agent");
+}
+
+#[test]
+fn options_stop_at_the_program() {
+    let job = run(&["-n", "2", "app", "-n", "3", "--help", "-x", "--"]);
+    assert_eq!(job.options.ranks, Some(2));
+    assert_eq!(job.program, "app");
+    assert_eq!(job.arguments, words(&["-n", "3", "--help", "-x", "--"]));
+    let job = run(&["-n", "2", "--", "-odd-name", "--", "x"]);
+    assert_eq!((job.program, job.arguments), ("-odd-name".into(), words(&["--", "x"])));
+    let job = run(&["--mca", "a", "b", "config"]);
+    assert_eq!(job.program, "config");
+}
+
+#[test]
+fn settings_keep_the_order_in_which_they_were_given() {
+    let job = run(&["--set", "a.b=1=2", "-mca", "c", "3", "-set", "a.b= 4", "app"]);
+    let shown: Vec<_> = job.settings.iter().map(|s| (s.option.as_str(), s.key.as_str(), s.value.as_str())).collect();
+    assert_eq!(shown, [("--set", "a.b", "1=2"), ("--mca", "c", "3"), ("--set", "a.b", " 4")]);
+    assert!(error(&["--set", "a", "app"]).contains("key=value"));
+}
+
+#[test]
+fn wrong_lines_say_what_is_wrong_in_one_line() {
+    assert!(error(&["-n", "0", "app"]).contains("at least one rank"));
+    assert!(error(&["-n", "-1", "app"]).contains("-1"));
+    assert!(error(&["-n", "two", "app"]).contains("two"));
+    assert!(error(&["-n", "2"]).contains("which program"));
+    assert!(error(&[]).contains("which program"));
+    assert!(error(&["-hostfil", "x", "app"]).contains("hostfil"));
+    assert!(error(&["--hosts", "x", "app"]).contains("--host"));
+    assert!(error(&["-mca", "a"]).contains("mca"));
+    assert!(error(&["-hostfile", "a", "-host", "b", "app"]).contains("cannot be used with"));
+    assert!(error(&["--timeout", "soon", "app"]).contains("soon"));
+    assert!(error(&["config", "app"]).contains("app"));
+    for text in [&["--np", "0", "a"][..], &["--no-such", "a"]] {
+        assert!(!error(text).contains('\n'), "{}", error(text));
+    }
+}
+
+#[test]
+fn help_shows_examples_and_every_exit_code() {
+    for flag in ["--help", "-h", "-help"] {
+        let Ok(Invocation::Text(text)) = parse(words(&[flag])) else { panic!("{flag}") };
+        assert!(text.contains("rsrun -n 4 ./app") && text.contains("--launch-agent"), "{text}");
+        for (code, _) in crate::exit::TABLE {
+            for part in code.split('+') {
+                assert!(text.contains(part), "{code} is not in --help");
+            }
+        }
+    }
+    let Ok(Invocation::Text(text)) = parse(words(&["--version"])) else { panic!() };
+    assert_eq!(text.trim(), concat!("rsrun ", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn config_is_a_sub_command_only_as_the_first_word() {
+    let Ok(Invocation::Config(options)) = parse(words(&["config", "-json", "--set", "a=b"])) else { panic!() };
+    assert!(options.json && !options.changed);
+    assert_eq!(options.settings[0].key, "a");
+}
+
+#[test]
+fn exported_variables_keep_every_byte() {
+    use std::os::unix::ffi::OsStringExt;
+    let odd = OsString::from_vec(b"A=x=\n\xff\"$".to_vec());
+    let (variables, missing) = exports(&[odd, "B=".into(), "NO_SUCH_VARIABLE_HERE".into(), "PATH".into()]).unwrap();
+    assert_eq!(variables[0], (b"A".to_vec(), b"x=\n\xff\"$".to_vec()));
+    assert_eq!(variables[1], (b"B".to_vec(), vec![]));
+    assert_eq!(variables[2].0, b"PATH");
+    assert_eq!(missing, ["NO_SUCH_VARIABLE_HERE"]);
+    assert!(exports(&["=x".into()]).is_err() && exports(&["RSRUN_X=1".into()]).is_err());
+}

@@ -1,0 +1,111 @@
+//! The words of the command line before clap sees them: where options stop, and long options with one dash.
+//!
+//! The table of options is clap's own, so that none can be forgotten here.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::time::Duration;
+
+/// The command line, split where the program begins.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Split {
+    /// Options and their values, long options with two dashes.
+    pub(super) options: Vec<OsString>,
+    /// The program and its arguments.
+    pub(super) program: Vec<OsString>,
+}
+
+/// Splits at the first word that is neither an option nor an option's value. `--` ends the options, too.
+pub(super) fn split(command: &clap::Command, words: Vec<OsString>) -> Split {
+    let mut split = Split::default();
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        let bytes = word.as_bytes();
+        if bytes == b"--" {
+            split.program = words.collect();
+            break;
+        }
+        if bytes.len() < 2 || bytes[0] != b'-' {
+            split.program = std::iter::once(word).chain(words).collect();
+            break;
+        }
+        let (option, takes) = understand(command, bytes);
+        split.options.push(OsString::from_vec(option));
+        split.options.extend(words.by_ref().take(takes));
+    }
+    split
+}
+
+/// The option as clap wants it, and how many words after it are its values.
+fn understand(command: &clap::Command, word: &[u8]) -> (Vec<u8>, usize) {
+    let name_at = if word.starts_with(b"--") { 2 } else { 1 };
+    let end = word.iter().position(|b| *b == b'=').unwrap_or(word.len());
+    let name = String::from_utf8_lossy(&word[name_at..end]);
+    let values = |arg: &clap::Arg| match arg.get_action().takes_values() {
+        true => arg.get_num_args().map_or(1, |range| range.min_values()),
+        false => 0,
+    };
+    let long = command.get_arguments().find(|arg| {
+        arg.get_long() == Some(&*name) || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&&*name))
+    });
+    if let Some(arg) = long.filter(|_| name_at == 2 || name.chars().count() > 1) {
+        // -hostfile → --hostfile
+        let dashed = [b"--".as_slice(), &word[name_at..]].concat();
+        return (dashed, if end < word.len() { 0 } else { values(arg) });
+    }
+    let short = name.chars().next().filter(|_| name_at == 1);
+    let arg = command.get_arguments().find(|arg| {
+        short.is_some_and(|c| {
+            arg.get_short() == Some(c) || arg.get_all_short_aliases().is_some_and(|aliases| aliases.contains(&c))
+        })
+    });
+    match arg {
+        Some(arg) if values(arg) > 0 => (word.to_vec(), if word.len() == 2 { values(arg) } else { 0 }),
+        // `-hostfil` is a misspelt long option, not `-h` with more letters: clap knows what is like it.
+        _ if word.len() > 2 && name_at == 1 => ([b"-".as_slice(), word].concat(), 0),
+        _ => (word.to_vec(), 0),
+    }
+}
+
+/// The value of `-n`.
+pub(super) fn count(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(0) => Err("at least one rank is needed".to_string()),
+        Ok(ranks) if ranks <= 1_000_000 => Ok(ranks),
+        _ => Err("the number of ranks is a whole number from 1 to 1000000".to_string()),
+    }
+}
+
+/// The value of `--timeout`: seconds, or a number with ms, s, min or h.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 =
+        text[..digits].parse().map_err(|_| format!("`{text}` is not a time: write 30, 90s, 5min or 2h"))?;
+    let seconds = match text[digits..].trim() {
+        "" | "s" => 1.0,
+        "ms" => 0.001,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        unit => return Err(format!("`{unit}` is not a unit of time: write ms, s, min or h")),
+    };
+    Duration::try_from_secs_f64(number * seconds)
+        .ok()
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| format!("`{text}` is not a possible time limit"))
+}
+
+/// clap's message without its decoration, in one line.
+pub(super) fn one_line(text: &str) -> String {
+    let text = text.trim().trim_start_matches("error:").trim();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut message = lines.next().unwrap_or("wrong command line").to_string();
+    for line in lines {
+        if line.starts_with("Usage:") || line.starts_with("For more information") {
+            break;
+        }
+        message.push_str("; ");
+        message.push_str(line.trim_start_matches("tip:").trim());
+    }
+    message.push_str(" (see rsrun --help)");
+    message
+}

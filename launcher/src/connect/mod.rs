@@ -1,0 +1,375 @@
+//! The connection to the agent of one host: a thread that starts it and carries frames both ways.
+//!
+//! Knows how an agent is reached (child process, SSH, any command) and what its stream looks like; knows nothing of
+//! ranks, mapping or the job's state. Whatever happens, the last event of a link is [`LinkEvent::Ended`].
+
+mod command;
+mod known_hosts;
+mod process;
+mod ssh;
+mod ssh_config;
+pub mod stream;
+
+use crate::exit::{ExitCode, Failure};
+use crate::hosts::HostSpec;
+use crate::job::sink::Sink;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use spmd::bootstrap::messages::FromAgent;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+use stream::{AgentStream, StreamError, Tail};
+
+/// Which SSH client is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SshClient {
+    /// The built-in one, unless the user's SSH configuration needs more than it can do.
+    Auto,
+    /// Always the built-in one.
+    Builtin,
+    /// Always the user's `ssh`.
+    Command,
+}
+
+/// How agents are started: the same for all hosts of a job.
+#[derive(Clone, Debug)]
+pub struct How {
+    /// A command instead of SSH (`launch.agent`).
+    pub agent_command: Option<String>,
+    /// The SSH client.
+    pub ssh: SshClient,
+    /// How long until a host must have said hello.
+    pub timeout: Duration,
+    /// The path of this executable: where it is expected on every host.
+    pub executable: PathBuf,
+    /// The soft limit of open files that was in force when we were started; children get it back.
+    pub open_files: Option<u64>,
+    /// What `gethostname` says here.
+    pub own_hostname: String,
+}
+
+/// What a link reports.
+#[derive(Debug)]
+pub enum LinkEvent {
+    /// What it is doing, for the message of a time-out: `connecting to 10.0.0.2:22`.
+    Stage(String),
+    /// The agent said something (output of ranks goes to the [`Sink`] instead).
+    Frame(FromAgent),
+    /// The link is down and its thread ends; why, unless it was expected.
+    Ended(Failure),
+}
+
+/// What a link's thread is told.
+#[derive(Debug)]
+enum Order {
+    Send(Vec<u8>),
+    Close,
+}
+
+/// The handle on one link.
+#[derive(Debug)]
+pub struct Link {
+    orders: Sender<Order>,
+    waker: Waker,
+}
+
+impl Link {
+    /// Queues one encoded frame. A link that is down ignores it: its end has been or will be reported.
+    pub fn send(&self, frame: Vec<u8>) {
+        let _ = self.orders.send(Order::Send(frame));
+        self.waker.wake();
+    }
+
+    /// Ends the link: the agent sees the end of its input and cleans up; a command that has not become an agent is
+    /// killed.
+    pub fn close(&self) {
+        let _ = self.orders.send(Order::Close);
+        self.waker.wake();
+    }
+}
+
+/// Starts the thread that connects to `spec` and reports through `deliver`.
+pub fn open(
+    spec: &HostSpec,
+    how: &How,
+    sink: Arc<Sink>,
+    deliver: impl Fn(LinkEvent) + Send + 'static,
+) -> io::Result<Link> {
+    let (orders, inbox) = channel();
+    let waker = Waker::new()?;
+    sink.wake_when_empty(waker.clone());
+    let link = Link { orders, waker: waker.clone() };
+    let (spec, how) = (spec.clone(), how.clone());
+    std::thread::Builder::new().name(format!("link {}", spec.name)).stack_size(512 << 10).spawn(move || {
+        let nonce = nonce();
+        let intake = Intake {
+            host: spec.name.clone(),
+            stream: AgentStream::new(&nonce),
+            errors: Tail::default(),
+            sink,
+            deliver: Box::new(deliver),
+        };
+        let mut session = Session { spec, how, nonce, inbox: Inbox { inbox, waker }, intake };
+        let failure = session.run();
+        (session.intake.deliver)(LinkEvent::Ended(failure));
+    })?;
+    Ok(link)
+}
+
+/// Everything one link's thread works with.
+struct Session {
+    spec: HostSpec,
+    how: How,
+    nonce: String,
+    inbox: Inbox,
+    intake: Intake,
+}
+
+impl Session {
+    fn run(&mut self) -> Failure {
+        if let Some(command) = self.how.agent_command.clone().filter(|_| self.spec.place != "default") {
+            return match command::custom(&command, &self.spec, &self.how, &self.nonce) {
+                Ok(command) => process::run(self, command, process::Kind::External),
+                Err(failure) => failure,
+            };
+        }
+        if self.spec.is_local(&self.how.own_hostname) {
+            return process::run(self, command::local(&self.nonce), process::Kind::Local);
+        }
+        let host = match ssh_config::lookup(&self.spec, self.how.ssh) {
+            Ok(host) => host,
+            Err(failure) => return failure,
+        };
+        match (self.how.ssh, &host.needs_command) {
+            (SshClient::Command, _) | (SshClient::Auto, Some(_)) => self.run_ssh_command(&host),
+            _ => match ssh::run(self, &host) {
+                ssh::Outcome::Ended(failure) => failure,
+                // Kerberos, certificates, algorithms we lack: the user's own client may know more.
+                ssh::Outcome::TryCommand(failure) if self.how.ssh == SshClient::Auto && command::ssh_exists() => {
+                    let by_command = self.run_ssh_command(&host);
+                    if by_command.exit == ExitCode::Unreachable && !self.intake.stream.is_open() {
+                        return Failure::new(
+                            by_command.exit,
+                            format!("{failure}; then with the ssh command: {by_command}"),
+                        );
+                    }
+                    by_command
+                }
+                ssh::Outcome::TryCommand(failure) => failure,
+            },
+        }
+    }
+
+    fn run_ssh_command(&mut self, host: &ssh_config::SshHost) -> Failure {
+        let command = command::ssh(&self.spec, &self.how, host, &self.nonce);
+        process::run(self, command, process::Kind::External)
+    }
+
+    /// The failure of a link whose agent never said hello: `status` tells how its command ended.
+    fn not_started(&self, status: &str, code: Option<i32>) -> Failure {
+        let host = &self.spec.name;
+        let said = match self.intake.said() {
+            said if said.is_empty() => String::new(),
+            said => format!(": {said}"),
+        };
+        let path = self.how.executable.display();
+        match code {
+            Some(127) => Failure::new(
+                ExitCode::NotFound,
+                format!(
+                    "host {host}: {path} was not found there{said}; rsrun must be installed at the same path on every host"
+                ),
+            ),
+            Some(126) => {
+                Failure::new(ExitCode::NotExecutable, format!("host {host}: {path} cannot be executed there{said}"))
+            }
+            _ => Failure::new(ExitCode::Unreachable, format!("host {host}: the agent did not start ({status}){said}")),
+        }
+    }
+
+    /// The failure of a link whose agent was there.
+    fn lost(&self, how: &str) -> Failure {
+        let said = match self.intake.errors.text() {
+            said if said.is_empty() => String::new(),
+            said => format!("; it said: {said}"),
+        };
+        let host = &self.spec.name;
+        Failure::new(
+            ExitCode::Internal,
+            format!("the agent on host {host} was lost ({how}){said}; the job was stopped"),
+        )
+    }
+
+    /// The failure of a link whose agent cannot be understood.
+    fn not_understood(&self, error: &StreamError) -> Failure {
+        let exit = match error {
+            StreamError::Version { .. } => ExitCode::Protocol,
+            _ => ExitCode::Internal,
+        };
+        Failure::new(exit, format!("host {}: {error}", self.spec.name))
+    }
+}
+
+/// Where bytes from the agent go.
+struct Intake {
+    host: String,
+    stream: AgentStream,
+    errors: Tail,
+    sink: Arc<Sink>,
+    deliver: Box<dyn Fn(LinkEvent) + Send>,
+}
+
+impl Intake {
+    fn stage(&self, text: impl Into<String>) {
+        (self.deliver)(LinkEvent::Stage(text.into()));
+    }
+
+    /// Bytes of the agent's standard output.
+    fn output(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
+        let mut frames = Vec::new();
+        let result = self.stream.push(bytes, &mut frames);
+        for frame in frames {
+            match frame {
+                FromAgent::Output { rank, stream, data } => self.sink.write(rank, stream, data),
+                frame => (self.deliver)(LinkEvent::Frame(frame)),
+            }
+        }
+        self.report_noise();
+        result
+    }
+
+    /// Bytes of the standard error of the agent, or of what should become one.
+    fn error_output(&mut self, bytes: &[u8]) {
+        self.errors.push(bytes);
+        self.report_noise();
+    }
+
+    fn report_noise(&self) {
+        if !self.stream.is_open() {
+            let said = self.said();
+            if !said.is_empty() {
+                self.stage(format!("waiting for the agent; {} printed: {said}", self.host));
+            }
+        }
+    }
+
+    /// What was printed before the agent came up.
+    fn said(&self) -> String {
+        let texts = [self.stream.noise(), self.errors.text()];
+        texts.iter().filter(|t| !t.is_empty()).map(String::as_str).collect::<Vec<_>>().join(" | ")
+    }
+}
+
+/// Orders for the thread, and what wakes it from its poll.
+struct Inbox {
+    inbox: Receiver<Order>,
+    waker: Waker,
+}
+
+impl Inbox {
+    /// Takes all orders: frames are appended to `outgoing`. `true`: the link must end.
+    fn take(&self, outgoing: &mut Outgoing) -> bool {
+        self.waker.reset();
+        loop {
+            match self.inbox.try_recv() {
+                Ok(Order::Send(frame)) => outgoing.push(&frame),
+                Ok(Order::Close) | Err(std::sync::mpsc::TryRecvError::Disconnected) => return true,
+                Err(std::sync::mpsc::TryRecvError::Empty) => return false,
+            }
+        }
+    }
+}
+
+/// Bytes that wait to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+impl Outgoing {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if self.written == self.bytes.len() {
+            self.bytes.clear();
+            self.written = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() - self.written
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes as much as `write` takes without blocking.
+    pub(crate) fn flush(&mut self, mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<usize> {
+        let before = self.len();
+        while !self.is_empty() {
+            match write(&self.bytes[self.written..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => self.written += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        // What has been written is given back when it is the larger part.
+        if self.written > self.len() {
+            self.bytes.drain(..self.written);
+            self.written = 0;
+        }
+        Ok(before - self.len())
+    }
+}
+
+/// Wakes a thread from `poll`.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// A waker that has not been used.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    }
+
+    /// Makes the descriptor readable until [`Waker::reset`].
+    pub fn wake(&self) {
+        // Fails only when the counter is full: then it is readable already.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+
+    fn reset(&self) {
+        let _ = rustix::io::read(&*self.0, &mut [0_u8; 8]);
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// `poll` that is not ended by signals; `true` when something is ready, `false` when the time is over.
+fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<bool> {
+    let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
+    match poll(fds, timeout.as_ref()) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_ready(fd: &PollFd<'_>) -> bool {
+    !(fd.revents() & (PollFlags::IN | PollFlags::OUT | PollFlags::HUP | PollFlags::ERR)).is_empty()
+}
+
+/// A random word for the marker line, so that noise cannot look like it. Not a secret.
+fn nonce() -> String {
+    crate::random_hex(8)
+}

@@ -1,0 +1,172 @@
+//! An agent behind a child process: the local agent itself, `ssh`, or any other command.
+//!
+//! Carries bytes between the child's pipes and the link; decides how long a child may take to go away.
+
+use super::{Outgoing, Session, is_ready, poll_for};
+use crate::exit::{ExitCode, Failure};
+use crate::sys;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// How long a local agent may take to clean up after the end of its input.
+const LOCAL_END: Duration = Duration::from_millis(2500);
+/// How long another command may take to end after the end of its output.
+const EXTERNAL_END: Duration = Duration::from_millis(500);
+
+/// Whose child it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The agent itself: cleans up when its input ends, must not be killed before.
+    Local,
+    /// A command that leads to an agent: dies with us, is killed when the link is closed.
+    External,
+}
+
+/// Why the pumping ended.
+enum End {
+    OutputClosed,
+    Closed,
+    Failed(Failure),
+}
+
+pub(super) fn run(session: &mut Session, mut command: Command, kind: Kind) -> Failure {
+    let program = command.get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    sys::prepare_child(&mut command, session.how.open_files, kind == Kind::External);
+    session.intake.stage(if kind == Kind::Local {
+        "starting the agent".to_string()
+    } else {
+        format!("running {program}")
+    });
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            let host = &session.spec.name;
+            return Failure::new(ExitCode::Unreachable, format!("host {host}: `{program}` cannot be run: {error}"));
+        }
+    };
+    let end = pump(session, &mut child).unwrap_or_else(|error| {
+        End::Failed(Failure::new(ExitCode::Internal, format!("host {}: {error}", session.spec.name)))
+    });
+    drop(child.stdin.take());
+    let status = end_child(&mut child, kind, matches!(end, End::OutputClosed));
+    // What the command said on its way out explains it best; it is there already.
+    if let Some(mut stderr) = child.stderr.take() {
+        let mut rest = [0_u8; 4096];
+        while let Ok(n @ 1..) = stderr.read(&mut rest) {
+            session.intake.error_output(&rest[..n]);
+        }
+    }
+    let described = describe(status);
+    match end {
+        End::Failed(failure) => failure,
+        _ if session.intake.stream.is_open() => session.lost(&described),
+        _ => session.not_started(&format!("`{program}` {described}"), status.and_then(|s| s.code())),
+    }
+}
+
+fn pump(session: &mut Session, child: &mut Child) -> io::Result<End> {
+    let (Some(mut stdout), Some(stderr)) = (child.stdout.take(), child.stderr.as_mut()) else {
+        return Err(io::Error::other("the child has no pipes"));
+    };
+    for fd in [stdout.as_fd(), stderr.as_fd()] {
+        rustix::io::ioctl_fionbio(fd, true)?;
+    }
+    if let Some(stdin) = &child.stdin {
+        rustix::io::ioctl_fionbio(stdin, true)?;
+    }
+    let mut outgoing = Outgoing::default();
+    let mut buffer = vec![0_u8; 64 << 10];
+    let mut stderr_open = true;
+    loop {
+        if session.inbox.take(&mut outgoing) {
+            return Ok(End::Closed);
+        }
+        if let Some(stdin) = &mut child.stdin
+            && outgoing.flush(|bytes| stdin.write(bytes)).is_err()
+        {
+            // The agent does not listen any more. What it said last still counts, so reading goes on.
+            child.stdin = None;
+        }
+        // A full sink means that nothing may be read: not even asked for, because a hang-up is always reported.
+        let room = session.intake.sink.has_room();
+        let mut fds = vec![PollFd::new(&session.inbox.waker, PollFlags::IN)];
+        let mut add = |fd, flags| {
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
+            fds.len() - 1
+        };
+        let out_at = room.then(|| add(stdout.as_fd(), PollFlags::IN));
+        let err_at = stderr_open.then(|| add(stderr.as_fd(), PollFlags::IN));
+        if let Some(stdin) = child.stdin.as_ref().filter(|_| !outgoing.is_empty()) {
+            add(stdin.as_fd(), PollFlags::OUT);
+        }
+        poll_for(&mut fds, None)?;
+        let ready = |at: Option<usize>| at.is_some_and(|at| is_ready(&fds[at]));
+        let (out_ready, err_ready) = (ready(out_at), ready(err_at));
+        drop(fds);
+        if err_ready {
+            match stderr.read(&mut buffer) {
+                Ok(0) => stderr_open = false,
+                Ok(n) => session.intake.error_output(&buffer[..n]),
+                Err(error) if would_block(&error) => {}
+                Err(_) => stderr_open = false,
+            }
+        }
+        if out_ready {
+            match stdout.read(&mut buffer) {
+                Ok(0) => return Ok(End::OutputClosed),
+                Ok(n) => {
+                    if let Err(error) = session.intake.output(&buffer[..n]) {
+                        return Ok(End::Failed(session.not_understood(&error)));
+                    }
+                }
+                Err(error) if would_block(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn would_block(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Waits for the child, bounded, and kills what does not go. `by_itself`: it closed its output, so it is ending.
+fn end_child(child: &mut Child, kind: Kind, by_itself: bool) -> Option<ExitStatus> {
+    let patience = match (kind, by_itself) {
+        (Kind::Local, _) => LOCAL_END,
+        (Kind::External, true) => EXTERNAL_END,
+        (Kind::External, false) => Duration::ZERO,
+    };
+    if let Some(status) = wait(child, patience) {
+        return Some(status);
+    }
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    wait(child, Duration::from_secs(1))
+}
+
+fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
+    if let Ok(Some(status)) = child.try_wait() {
+        return Some(status);
+    }
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw)?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+    poll_for(&mut fds, Some(patience)).ok()?;
+    child.try_wait().ok().flatten()
+}
+
+fn describe(status: Option<ExitStatus>) -> String {
+    match status.map(|s| (s.code(), s.signal())) {
+        Some((Some(code), _)) => format!("ended with exit code {code}"),
+        Some((_, Some(signal))) => format!("was killed by {}", crate::exit::signal_name(signal)),
+        _ => "did not end".to_string(),
+    }
+}

@@ -1,0 +1,140 @@
+use super::*;
+use proptest::prelude::*;
+
+fn names(text: &str) -> Vec<(String, Option<u32>)> {
+    parse("hosts", text.as_bytes()).unwrap().into_iter().map(|h| (h.name, h.slots)).collect()
+}
+
+fn error(text: &str) -> String {
+    parse("hosts", text.as_bytes()).unwrap_err().to_string()
+}
+
+#[test]
+fn slots_may_be_written_in_both_ways_and_left_out() {
+    let expected = [("a".to_string(), Some(4)), ("b".to_string(), Some(2)), ("c".to_string(), None)];
+    assert_eq!(names("a slots=4\nb:2\nc\n"), expected);
+}
+
+#[test]
+fn line_ends_comments_blank_lines_and_a_byte_order_mark_do_not_matter() {
+    let plain = names("a slots=4\nb:2\nc\n");
+    assert_eq!(names("a slots=4\r\nb:2\r\nc\r\n"), plain);
+    assert_eq!(names("a slots=4\nb:2\nc"), plain);
+    assert_eq!(names("\u{feff}a slots=4\n\n  \t\nb:2 # two\n#x\nc#1\n".replace("c#1", "c #1").as_str()), plain);
+    assert_eq!(names("a \t  slots=4\n   b:2\nc   "), plain);
+}
+
+#[test]
+fn the_first_field_is_a_host_whatever_it_is_called() {
+    for name in ["slots", "cpu", "count", "rank", "port", "group", "user"] {
+        assert_eq!(names(&format!("{name} slots=2")), [(name.to_string(), Some(2))]);
+    }
+}
+
+#[test]
+fn user_port_and_group_are_read() {
+    let hosts = parse("hosts", b"ann@n1:2222 slots=2 group=rack1\nn2 user=bob port=23").unwrap();
+    assert_eq!(hosts[0].user.as_deref(), Some("ann"));
+    assert_eq!((hosts[0].port, hosts[0].slots), (Some(2222), Some(2)));
+    assert_eq!(hosts[0].group.as_deref(), Some("rack1"));
+    assert_eq!(hosts[0].place, "hosts:1");
+    assert_eq!((hosts[1].user.as_deref(), hosts[1].port), (Some("bob"), Some(23)));
+}
+
+#[test]
+fn an_error_shows_file_line_column_and_the_offending_text() {
+    assert_eq!(
+        error("a slots=4\nb slot=4\n"),
+        "hosts:2:3: unknown word `slot=`: known are slots=N, group=NAME, user=NAME and port=N\n  2 | b slot=4\n    |   ^^^^^^"
+    );
+    assert!(error("a 8").starts_with("hosts:1:3: unexpected `8`: did you mean slots=8?"));
+    assert!(error("a slots=four").starts_with("hosts:1:9: "));
+    assert!(error("a slots=").starts_with("hosts:1:9: "));
+    assert!(error("a slots=-1").starts_with("hosts:1:9: "));
+    assert!(error("a:2 slots=2").contains("twice"));
+    assert!(error("ä slots=2").starts_with("hosts:1:1: "));
+    assert!(error("# only a comment\n").contains("names no host"));
+}
+
+#[test]
+fn a_host_on_two_lines_is_an_error_that_names_both() {
+    let message = error("a slots=2\nb\nA slots=1\n");
+    assert!(message.contains("hosts:3") && message.contains("line 1"), "{message}");
+    assert!(error("n[1-3]\nn2").contains("n2"));
+    assert_eq!(parse("hosts", b"a port=22\na port=23").unwrap().len(), 2);
+}
+
+#[test]
+fn zero_slots_are_legal() {
+    assert_eq!(names("a slots=0\nb:0"), [("a".to_string(), Some(0)), ("b".to_string(), Some(0))]);
+}
+
+#[test]
+fn bytes_that_are_no_text_are_refused_with_their_place() {
+    let error = parse("hosts", b"a\nb \xff\n").unwrap_err().to_string();
+    assert!(error.starts_with("hosts:2:3: this is not UTF-8"), "{error}");
+}
+
+#[test]
+fn a_directory_and_a_missing_file_are_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let error = read(directory.path()).unwrap_err().to_string();
+    assert!(error.contains("directory") && error.contains(&directory.path().display().to_string()), "{error}");
+    let error = read(&directory.path().join("none")).unwrap_err().to_string();
+    assert!(error.contains("none") && error.contains("no such file"), "{error}");
+}
+
+#[test]
+fn ten_thousand_lines_are_read() {
+    let text: String = (0..10_000).map(|i| format!("node{i} slots=96\n")).collect();
+    assert_eq!(names(&text).len(), 10_000);
+}
+
+#[test]
+fn every_sample_in_the_hostfiles_folder_parses() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../hostfiles");
+    let mut count = 0;
+    for file in std::fs::read_dir(&folder).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|e| e == "hosts") {
+            read(&path).unwrap_or_else(|e| panic!("{e}"));
+            count += 1;
+        }
+    }
+    assert!(count >= 4, "{count} samples in {}", folder.display());
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_give_hosts_or_an_error_and_never_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Err(error) = parse("hosts", &bytes) {
+            prop_assert!(!error.to_string().is_empty());
+        }
+    }
+
+    #[test]
+    fn any_words_of_the_language_give_hosts_or_an_error(
+        words in proptest::collection::vec("[a-c@:\\[\\]0-9,=#%. \t\r\n-]{0,6}|slots=|group=|port=|user=", 0..20)
+    ) {
+        let _ = parse("hosts", words.concat().as_bytes()).map_err(|e| e.to_string());
+    }
+
+    #[test]
+    fn what_is_written_is_read_back(
+        hosts in proptest::collection::btree_map("[a-z][a-z0-9.-]{0,12}", (proptest::option::of(0_u32..1000), proptest::option::of("[a-z0-9]{1,8}")), 1..20),
+        crlf in any::<bool>(), last in any::<bool>()
+    ) {
+        let end = if crlf { "\r\n" } else { "\n" };
+        let lines: Vec<String> = hosts.iter().map(|(name, (slots, group))| {
+            let slots = slots.map_or(String::new(), |s| format!(" slots={s}"));
+            let group = group.as_ref().map_or(String::new(), |g| format!(" group={g}"));
+            format!("{name}{slots}{group}")
+        }).collect();
+        let text = lines.join(end) + if last { end } else { "" };
+        let parsed = parse("hosts", text.as_bytes()).unwrap();
+        prop_assert_eq!(parsed.len(), hosts.len());
+        for (host, (name, (slots, group))) in parsed.iter().zip(&hosts) {
+            prop_assert_eq!((&host.name, &host.slots, &host.group), (name, slots, group));
+        }
+    }
+}

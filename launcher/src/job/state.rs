@@ -1,0 +1,358 @@
+//! The state of one job: events in, actions out.
+//!
+//! Pure: no process, no socket, no clock (every call is told the time). All decisions of the launcher are made here:
+//! when to connect, map, start, release and stop, and which failure is the one that counts.
+
+mod ending;
+mod events;
+mod ranks;
+#[cfg(test)]
+mod tests;
+
+use super::stdin;
+use crate::exit::{ExitCode, Failure};
+use crate::hosts::HostSpec;
+use crate::map;
+use ranks::Rank;
+use spmd::bootstrap::messages::{FromAgent, Host, Start, ToAgent};
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+/// What the user asked for, resolved: all that the state machine needs to know.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The hosts in order.
+    pub hosts: Vec<HostSpec>,
+    /// How many ranks; `None`: one a slot.
+    pub ranks: Option<u32>,
+    /// More ranks than slots are allowed.
+    pub oversubscribe: bool,
+    /// The hosts were named by the user: their slots are a limit, and two names for one machine are an error.
+    pub hosts_named: bool,
+    /// Several hosts may be one machine, because the user's own command starts the agents.
+    pub same_machine_allowed: bool,
+    /// What every agent is told; the fields about hosts are filled in here.
+    pub start: Start,
+    /// The hash of `start.snapshot`.
+    pub snapshot_hash: [u8; 32],
+    /// How many connections are made at once.
+    pub window: usize,
+    /// How long until a host must have said hello.
+    pub connect_timeout: Duration,
+    /// How long until every rank must be in `World::init`, from the first one on; `None`: no limit.
+    pub start_timeout: Option<Duration>,
+    /// How long ranks have between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// How long the whole job may take.
+    pub timeout: Option<Duration>,
+}
+
+/// What happens. Hosts are indices into [`Plan::hosts`].
+#[derive(Debug)]
+pub enum Event {
+    /// A link says what it is doing.
+    Stage(usize, String),
+    /// An agent said something.
+    Frame(usize, FromAgent),
+    /// A link is down; why, unless that was expected.
+    Ended(usize, Failure),
+    /// The launcher got a signal.
+    Signal(i32),
+    /// The launcher's standard input: a piece, or empty at its end.
+    Stdin(Vec<u8>),
+    /// Nobody reads the launcher's standard output any more.
+    OutputClosed,
+    /// Time has passed.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Connect to a host.
+    Connect(usize),
+    /// Send a message to a host's agent.
+    Send(usize, ToAgent),
+    /// Give up the link to a host.
+    Close(usize),
+    /// Tell the user.
+    Notice(String),
+    /// Read so many more bytes of standard input.
+    ReadStdin(u32),
+    /// Read no more of it.
+    StopStdin,
+    /// The job is over: see [`Job::outcome`].
+    Finish,
+}
+
+/// How long after a rank's ordinary exit code something more telling (a killed rank, a lost agent) may still take its
+/// place as the reason: ranks that lose a peer fail too, and their report may arrive first.
+const SETTLE: Duration = Duration::from_millis(100);
+/// How long after the grace an agent may take to confirm that nothing is left.
+const CONFIRM: Duration = Duration::from_millis(900);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Link {
+    /// Not needed, given up, or ended.
+    Gone,
+    /// Waits for its turn.
+    Waiting,
+    /// Until when the agent must have said hello.
+    Connecting(Instant),
+    /// The agent said hello.
+    Ready,
+    /// The agent has the job.
+    Started,
+    /// The agent has confirmed that nothing is left.
+    Done,
+}
+
+#[derive(Clone, Debug)]
+struct HostState {
+    link: Link,
+    stage: String,
+    /// From its hello.
+    cores: u32,
+    machine: String,
+    agent_pid: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    /// Connecting to hosts.
+    Connecting,
+    /// Ranks run, or will in a moment.
+    Running,
+    /// A rank failed; until this time a more telling reason may come.
+    Settling(Instant),
+    /// Everything is being ended; agents that have not confirmed it by then are given up.
+    Stopping(Instant),
+    /// [`Action::Finish`] was given.
+    Finished,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Job {
+    plan: Plan,
+    hosts: Vec<HostState>,
+    ranks: Vec<Rank>,
+    phase: Phase,
+    outcome: Option<Failure>,
+    released: bool,
+    first_hello: Option<Instant>,
+    begun: Instant,
+    interrupts: u32,
+    strays: HashSet<(usize, String)>,
+    signalling: Option<(i32, usize, u32)>,
+    actions: Vec<Action>,
+}
+
+impl Job {
+    /// A job that has not begun.
+    pub fn new(plan: Plan, now: Instant) -> Self {
+        let host = HostState {
+            link: Link::Gone,
+            stage: "waiting for its turn".to_string(),
+            cores: 0,
+            machine: String::new(),
+            agent_pid: 0,
+        };
+        Self {
+            hosts: vec![host; plan.hosts.len()],
+            plan,
+            ranks: Vec::new(),
+            phase: Phase::Connecting,
+            outcome: None,
+            released: false,
+            first_hello: None,
+            begun: now,
+            interrupts: 0,
+            strays: HashSet::new(),
+            signalling: None,
+            actions: Vec::new(),
+        }
+    }
+
+    /// The first actions.
+    pub fn begin(&mut self, now: Instant) -> Vec<Action> {
+        if self.plan.hosts_named && self.plan.hosts.iter().all(|h| h.slots.is_some()) {
+            // Everything is known: do not connect in vain.
+            if let Err(error) = map::map(&self.slots(), self.plan.ranks, self.plan.oversubscribe) {
+                let failure = self.not_enough_slots(error);
+                self.fail(now, failure);
+                return std::mem::take(&mut self.actions);
+            }
+        }
+        let slots: Vec<Option<u32>> = self.plan.hosts.iter().map(|h| h.slots).collect();
+        let needed = map::needed(&slots, self.plan.ranks);
+        for (host, slots) in self.hosts.iter_mut().zip(&slots).take(needed) {
+            if *slots != Some(0) {
+                host.link = Link::Waiting;
+            }
+        }
+        self.connect_next(now);
+        std::mem::take(&mut self.actions)
+    }
+
+    /// What follows from an event.
+    pub fn handle(&mut self, now: Instant, event: Event) -> Vec<Action> {
+        if self.phase != Phase::Finished {
+            self.on_event(now, event);
+            self.on_time(now);
+            self.check_end();
+        }
+        std::mem::take(&mut self.actions)
+    }
+
+    /// When [`Event::Tick`] is due, if nothing happens before.
+    pub fn deadline(&self) -> Option<Instant> {
+        let connecting = self.hosts.iter().filter_map(|h| match h.link {
+            Link::Connecting(until) => Some(until),
+            _ => None,
+        });
+        let phase = match self.phase {
+            Phase::Settling(until) | Phase::Stopping(until) => Some(until),
+            _ => None,
+        };
+        let running = [self.start_deadline(), self.job_deadline()];
+        connecting.chain(phase).chain(running.into_iter().flatten()).min()
+    }
+
+    /// A host of the plan.
+    pub fn spec(&self, host: usize) -> &HostSpec {
+        &self.plan.hosts[host]
+    }
+
+    /// Why the job failed; `None` when every rank exited with 0.
+    pub fn outcome(&self) -> Option<&Failure> {
+        self.outcome.as_ref()
+    }
+
+    fn start_deadline(&self) -> Option<Instant> {
+        let waiting = !self.released && self.phase == Phase::Running;
+        self.first_hello.filter(|_| waiting)?.checked_add(self.plan.start_timeout?)
+    }
+
+    fn job_deadline(&self) -> Option<Instant> {
+        let ending = matches!(self.phase, Phase::Stopping(_) | Phase::Finished);
+        self.begun.checked_add(self.plan.timeout.filter(|_| !ending)?)
+    }
+
+    /// Connects to waiting hosts as far as the window allows.
+    fn connect_next(&mut self, now: Instant) {
+        let busy = self.hosts.iter().filter(|h| matches!(h.link, Link::Connecting(_))).count();
+        let until = now + self.plan.connect_timeout;
+        let waiting = self.hosts.iter_mut().enumerate().filter(|(_, h)| h.link == Link::Waiting);
+        for (index, host) in waiting.take(self.plan.window.saturating_sub(busy)) {
+            host.link = Link::Connecting(until);
+            self.actions.push(Action::Connect(index));
+        }
+    }
+
+    fn slots(&self) -> Vec<u32> {
+        let of = |(spec, state): (&HostSpec, &HostState)| match (self.plan.hosts_named, self.plan.ranks) {
+            // Without hosts this machine takes them all.
+            (false, Some(ranks)) => ranks,
+            _ => spec.slots.unwrap_or(state.cores),
+        };
+        self.plan.hosts.iter().zip(&self.hosts).map(of).collect()
+    }
+
+    fn not_enough_slots(&self, error: map::NotEnoughSlots) -> Failure {
+        let mut list: Vec<String> =
+            self.plan.hosts.iter().zip(self.slots()).map(|(h, slots)| format!("{}: {slots}", h.name)).collect();
+        let rest = list.len().saturating_sub(8);
+        list.truncate(8);
+        if rest > 0 {
+            list.push(format!("and {rest} more hosts"));
+        }
+        let hosts = list.join(", ");
+        let message = if error.slots == 0 {
+            let place = self.plan.hosts.first().map_or("", |h| h.place.as_str());
+            format!("the hosts have 0 slots ({hosts}; see {place}): give at least one host a slot")
+        } else {
+            format!(
+                "{} ranks were asked for, but there are only {} slots ({hosts}): lower -n, add hosts or slots, or allow \
+                 it with --oversubscribe",
+                error.ranks, error.slots
+            )
+        };
+        Failure::new(ExitCode::Slots, message)
+    }
+
+    /// All hosts have said hello: map the ranks and tell the agents.
+    fn start(&mut self, now: Instant) {
+        if let Err(failure) = self.check_machines() {
+            return self.fail(now, failure);
+        }
+        let slots: Vec<u32> = self.slots();
+        let slots: Vec<u32> =
+            slots.iter().zip(&self.hosts).map(|(s, h)| if h.link == Link::Ready { *s } else { 0 }).collect();
+        let placed = match map::map(&slots, self.plan.ranks, self.plan.oversubscribe) {
+            Ok(placed) => placed,
+            Err(error) => {
+                let failure = self.not_enough_slots(error);
+                return self.fail(now, failure);
+            }
+        };
+        let mut on_machine: HashMap<&str, u32> = HashMap::new();
+        for host in &placed {
+            *on_machine.entry(self.hosts[*host as usize].machine.as_str()).or_default() += 1;
+        }
+        // Ranks know only the hosts that have ranks.
+        let used: Vec<usize> = (0..self.hosts.len()).filter(|h| placed.iter().any(|p| *p as usize == *h)).collect();
+        let index: HashMap<usize, u32> = used.iter().copied().zip(0..).collect();
+        let mut start = self.plan.start.clone();
+        start.hosts = used
+            .iter()
+            .map(|h| Host { name: self.plan.hosts[*h].name.clone(), group: self.plan.hosts[*h].group.clone() })
+            .collect();
+        start.host_of = placed.iter().map(|host| index[&(*host as usize)]).collect();
+        for host in &used {
+            let state = &self.hosts[*host];
+            let ranks = on_machine.get(state.machine.as_str()).copied().unwrap_or(0);
+            let own = Start { host: index[host], oversubscribed: ranks > state.cores.max(1), ..start.clone() };
+            self.actions.push(Action::Send(*host, ToAgent::Start(Box::new(own))));
+        }
+        self.ranks = placed.iter().map(|host| Rank::new(*host as usize)).collect();
+        for host in 0..self.hosts.len() {
+            if index.contains_key(&host) {
+                self.hosts[host].link = Link::Started;
+            } else if self.hosts[host].link == Link::Ready {
+                self.give_up(host);
+            }
+        }
+        self.phase = Phase::Running;
+    }
+
+    /// Two names for one machine would use its cores twice.
+    fn check_machines(&self) -> Result<(), Failure> {
+        if self.plan.same_machine_allowed {
+            return Ok(());
+        }
+        let mut seen: HashMap<&str, usize> = HashMap::new();
+        for (index, host) in self.hosts.iter().enumerate().filter(|(_, h)| h.link == Link::Ready) {
+            if let Some(first) = seen.insert(&host.machine, index) {
+                let (a, b) = (&self.plan.hosts[first], &self.plan.hosts[index]);
+                return Err(Failure::new(
+                    ExitCode::Data,
+                    format!(
+                        "{} ({}) and {} ({}) are the same machine: name it once, with all its slots",
+                        a.name, a.place, b.name, b.place
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self, host: usize) {
+        self.hosts[host].link = Link::Gone;
+        self.actions.push(Action::Close(host));
+    }
+
+    fn host_name(&self, host: usize) -> &str {
+        &self.plan.hosts[host].name
+    }
+}

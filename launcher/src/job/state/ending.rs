@@ -1,0 +1,179 @@
+//! How a job ends: the first failure that counts, stopping, giving up, and the end.
+
+use super::{Action, CONFIRM, Job, Link, Phase, SETTLE, ranks};
+use crate::exit::{ExitCode, Failure};
+use spmd::bootstrap::messages::{FromAgent, ToAgent};
+use std::time::Instant;
+
+impl Job {
+    /// A failure that counts at once, and takes the place of a rank's ordinary exit code that came just before.
+    pub(super) fn fail(&mut self, now: Instant, failure: Failure) {
+        if self.outcome.is_none() || matches!(self.phase, Phase::Settling(_)) {
+            self.outcome = Some(failure);
+        }
+        self.stop(now);
+    }
+
+    /// A rank ended with an ordinary exit code: perhaps only because another was killed.
+    pub(super) fn fail_softly(&mut self, now: Instant, failure: Failure) {
+        if self.outcome.is_some() {
+            return;
+        }
+        self.outcome = Some(failure);
+        if self.ranks.iter().all(|r| r.exited) { self.stop(now) } else { self.phase = Phase::Settling(now + SETTLE) }
+    }
+
+    /// Ends everything that runs.
+    fn stop(&mut self, now: Instant) {
+        if matches!(self.phase, Phase::Stopping(_) | Phase::Finished) {
+            return;
+        }
+        self.phase = Phase::Stopping(now + self.plan.grace + CONFIRM);
+        self.actions.push(Action::StopStdin);
+        for host in 0..self.hosts.len() {
+            match self.hosts[host].link {
+                Link::Waiting => self.hosts[host].link = Link::Gone,
+                Link::Connecting(_) | Link::Ready => self.give_up(host),
+                Link::Started => self.actions.push(Action::Send(host, ToAgent::Stop)),
+                Link::Done | Link::Gone => {}
+            }
+        }
+    }
+
+    /// The launcher was asked to end: the first time in order, the second time at once, the third time it just leaves.
+    pub(super) fn interrupt(&mut self, now: Instant, signal: i32) {
+        self.interrupts += 1;
+        let already = self.outcome.is_some() && matches!(self.phase, Phase::Stopping(_));
+        let name = crate::exit::signal_name(signal);
+        let exit = ExitCode::Signal(u8::try_from(signal).unwrap_or(0));
+        self.fail(now, Failure::new(exit, format!("interrupted by {name}")));
+        match (self.interrupts, already) {
+            (1, false) => {}
+            (1 | 2, _) => {
+                for host in self.started() {
+                    self.actions.push(Action::Send(host, ToAgent::Signal { signal: libc::SIGKILL }));
+                }
+            }
+            _ => {
+                for host in self.started() {
+                    self.give_up(host);
+                }
+            }
+        }
+    }
+
+    /// Passes a signal on to every rank.
+    pub(super) fn forward(&mut self, signal: i32) {
+        let hosts = self.started();
+        if hosts.is_empty() || self.phase != Phase::Running {
+            return;
+        }
+        self.signalling = Some((signal, hosts.len(), 0));
+        for host in hosts {
+            self.actions.push(Action::Send(host, ToAgent::Signal { signal }));
+        }
+    }
+
+    /// A signal that reached nobody must not pass for delivered.
+    pub(super) fn signalled(&mut self, count: u32) {
+        let Some((signal, missing, reached)) = self.signalling else { return };
+        let (missing, reached) = (missing.saturating_sub(1), reached + count);
+        self.signalling = Some((signal, missing, reached)).filter(|_| missing > 0);
+        if missing == 0 && reached == 0 {
+            self.actions.push(Action::Notice(format!("{} reached no process", crate::exit::signal_name(signal))));
+        }
+    }
+
+    fn started(&self) -> Vec<usize> {
+        (0..self.hosts.len()).filter(|h| self.hosts[*h].link == Link::Started).collect()
+    }
+
+    /// What is due.
+    pub(super) fn on_time(&mut self, now: Instant) {
+        for host in 0..self.hosts.len() {
+            if matches!(self.hosts[host].link, Link::Connecting(until) if until <= now) {
+                let message = format!(
+                    "host {} did not answer within {} (launch.connect_timeout); last: {}",
+                    self.host_name(host),
+                    crate::settings::show_duration(self.plan.connect_timeout),
+                    self.hosts[host].stage
+                );
+                self.give_up(host);
+                self.fail(now, Failure::new(ExitCode::Unreachable, message));
+            }
+        }
+        if self.start_deadline().is_some_and(|until| until <= now) {
+            let missing: Vec<usize> = (0..self.ranks.len()).filter(|r| self.ranks[*r].hello.is_none()).collect();
+            let host = missing.first().map_or("", |rank| self.host_name(self.ranks[*rank].host));
+            let message = format!(
+                "ranks {} (the first of them on host {host}) did not enter World::init within {} of the first rank \
+                 (launch.start_timeout)",
+                ranks::list(&missing),
+                crate::settings::show_duration(self.plan.start_timeout.unwrap_or_default()),
+            );
+            self.fail(now, Failure::new(ExitCode::Timeout, message));
+        }
+        if self.job_deadline().is_some_and(|until| until <= now) {
+            let limit = crate::settings::show_duration(self.plan.timeout.unwrap_or_default());
+            self.fail(now, Failure::new(ExitCode::Timeout, format!("the job did not end within {limit} (--timeout)")));
+        }
+        match self.phase {
+            Phase::Settling(until) if until <= now => self.stop(now),
+            Phase::Stopping(until) if until <= now => {
+                for host in self.started() {
+                    self.actions.push(Action::Notice(format!(
+                        "host {} did not confirm in time that its processes ended (its agent is process {}); look there \
+                         for processes with SPMD_JOB={} in their environment",
+                        self.host_name(host),
+                        self.hosts[host].agent_pid,
+                        self.plan.start.job
+                    )));
+                    self.give_up(host);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A link is down.
+    pub(super) fn ended(&mut self, now: Instant, host: usize, failure: Failure) {
+        match self.hosts[host].link {
+            Link::Done | Link::Gone => self.hosts[host].link = Link::Gone,
+            _ => {
+                self.hosts[host].link = Link::Gone;
+                self.fail(now, failure);
+            }
+        }
+    }
+
+    /// An agent has confirmed that nothing is left.
+    pub(super) fn done(&mut self, now: Instant, host: usize) {
+        self.hosts[host].link = Link::Done;
+        let missing: Vec<usize> =
+            (0..self.ranks.len()).filter(|r| self.ranks[*r].host == host && !self.ranks[*r].exited).collect();
+        if !missing.is_empty() && self.outcome.is_none() {
+            let message =
+                format!("the agent on host {} ended before its ranks {}", self.host_name(host), ranks::list(&missing));
+            self.fail(now, Failure::new(ExitCode::Internal, message));
+        }
+    }
+
+    /// Whether an agent's frame still matters.
+    pub(super) fn listens_to(&self, host: usize, frame: &FromAgent) -> bool {
+        match self.hosts[host].link {
+            Link::Started => !matches!(frame, FromAgent::Hello { .. }),
+            Link::Connecting(_) => matches!(frame, FromAgent::Hello { .. } | FromAgent::Warning { .. }),
+            Link::Ready => matches!(frame, FromAgent::Warning { .. }),
+            Link::Gone | Link::Waiting | Link::Done => false,
+        }
+    }
+
+    pub(super) fn check_end(&mut self) {
+        let over = self.hosts.iter().all(|h| matches!(h.link, Link::Done | Link::Gone));
+        if over && self.phase != Phase::Finished {
+            self.phase = Phase::Finished;
+            self.actions.push(Action::StopStdin);
+            self.actions.push(Action::Finish);
+        }
+    }
+}

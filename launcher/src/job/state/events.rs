@@ -1,0 +1,208 @@
+//! What each event means.
+
+use super::super::{agreement, release};
+use super::{Action, Event, Job, Link, Phase, stdin};
+use crate::exit::{ExitCode, Failure, signal_name};
+use spmd::bootstrap::messages::{Exit, FromAgent, Hello, PROTOCOL, Release, SpawnFailure, ToAgent};
+use std::time::Instant;
+
+impl Job {
+    pub(super) fn on_event(&mut self, now: Instant, event: Event) {
+        match event {
+            Event::Tick => {}
+            Event::Stage(host, stage) => self.hosts[host].stage = stage,
+            Event::Ended(host, failure) => self.ended(now, host, failure),
+            Event::Signal(signal @ (libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT)) => {
+                self.interrupt(now, signal);
+            }
+            Event::Signal(signal) => self.forward(signal),
+            Event::Stdin(data) => {
+                if let Some(reader) = self.ranks.first().filter(|r| !r.exited)
+                    && self.hosts[reader.host].link == Link::Started
+                {
+                    self.actions.push(Action::Send(reader.host, ToAgent::Stdin { rank: 0, data }));
+                }
+            }
+            Event::OutputClosed => {
+                let exit = ExitCode::Signal(u8::try_from(libc::SIGPIPE).unwrap_or(0));
+                self.fail(now, Failure::new(exit, "standard output was closed by its reader"));
+            }
+            Event::Frame(host, frame) if self.listens_to(host, &frame) => self.on_frame(now, host, frame),
+            Event::Frame(..) => {}
+        }
+    }
+
+    fn on_frame(&mut self, now: Instant, host: usize, frame: FromAgent) {
+        let name = self.host_name(host).to_string();
+        let rank = match &frame {
+            FromAgent::Spawned { rank, .. }
+            | FromAgent::SpawnFailed { rank, .. }
+            | FromAgent::StdinTaken { rank, .. }
+            | FromAgent::RankHello { rank, .. }
+            | FromAgent::RankFinalized { rank }
+            | FromAgent::RankAbort { rank, .. }
+            | FromAgent::RankVersion { rank, .. }
+            | FromAgent::Exited { rank, .. } => *rank as usize,
+            _ => usize::MAX,
+        };
+        if rank != usize::MAX && self.ranks.get(rank).is_none_or(|r| r.host != host) {
+            let message = format!("the agent on host {name} spoke of rank {rank}, which is not there");
+            return self.fail(now, Failure::new(ExitCode::Internal, message));
+        }
+        match frame {
+            FromAgent::Hello { allowed_cores, identity, pid, .. } => {
+                let state = &mut self.hosts[host];
+                (state.cores, state.machine, state.agent_pid) = (allowed_cores, identity, pid);
+                state.link = Link::Ready;
+                self.connect_next(now);
+                if self.hosts.iter().all(|h| matches!(h.link, Link::Ready | Link::Gone)) {
+                    self.start(now);
+                }
+            }
+            FromAgent::Stray { what } => {
+                let decided = crate::settings::decided(&self.plan.start.snapshot, &what);
+                if self.strays.insert((host, what.clone())) {
+                    self.actions.push(Action::Notice(format!(
+                        "host {name}: ignored {what} (the launcher's snapshot decides{decided})"
+                    )));
+                }
+            }
+            FromAgent::Warning { text } => self.actions.push(Action::Notice(format!("host {name}: {text}"))),
+            FromAgent::Spawned { pid, .. } => {
+                self.ranks[rank].pid = pid;
+                if rank == 0 {
+                    self.actions.push(Action::ReadStdin(stdin::WINDOW));
+                }
+            }
+            FromAgent::SpawnFailed { reason, kind, .. } => {
+                let exit = match kind {
+                    SpawnFailure::NotFound => ExitCode::NotFound,
+                    SpawnFailure::NotExecutable => ExitCode::NotExecutable,
+                    SpawnFailure::Directory => ExitCode::Directory,
+                    SpawnFailure::Other => ExitCode::Internal,
+                };
+                self.fail(now, Failure::new(exit, format!("host {name}: rank {rank} cannot be started: {reason}")));
+            }
+            FromAgent::StdinTaken { bytes: 0, .. } => self.actions.push(Action::StopStdin),
+            FromAgent::StdinTaken { bytes, .. } => self.actions.push(Action::ReadStdin(bytes)),
+            FromAgent::RankHello { hello, .. } => self.rank_hello(now, rank, hello),
+            FromAgent::RankFinalized { .. } => self.ranks[rank].finalized = true,
+            FromAgent::RankAbort { code, message, .. } => {
+                // Whoever aborts does not succeed, whatever the code.
+                let code = u8::try_from(code & 0xff).unwrap_or(1).max(1);
+                let text = format!("{} aborted the job with code {code}: {message}", self.describe(rank));
+                self.fail(now, Failure::new(ExitCode::Rank(code), text));
+            }
+            FromAgent::RankVersion { protocol, version, .. } => {
+                let text = format!(
+                    "the program of {} was built against version {version} with protocol {protocol}, rsrun is version {} \
+                     with protocol {PROTOCOL}: rebuild the program, or use the rsrun of its version",
+                    self.describe(rank),
+                    env!("CARGO_PKG_VERSION")
+                );
+                self.fail(now, Failure::new(ExitCode::Protocol, text));
+            }
+            FromAgent::Exited { exit, .. } => self.rank_exited(now, rank, exit),
+            FromAgent::Signalled { count } => self.signalled(count),
+            FromAgent::Failed { reason } => {
+                self.fail(now, Failure::new(ExitCode::Internal, format!("host {name}: {reason}")));
+            }
+            FromAgent::Done => self.done(now, host),
+            // Output goes to the sink before it comes here.
+            FromAgent::Output { .. } => {}
+        }
+    }
+
+    fn rank_hello(&mut self, now: Instant, rank: usize, hello: Hello) {
+        self.first_hello.get_or_insert(now);
+        self.ranks[rank].pid = hello.pid;
+        self.ranks[rank].hello = Some(hello);
+        self.check_init(now);
+        if self.phase != Phase::Running || self.released {
+            return;
+        }
+        let said = |r: &super::Rank| r.hello.is_some();
+        if !self.ranks.iter().all(said) {
+            return;
+        }
+        let hellos: Vec<(&Hello, &str)> =
+            self.ranks.iter().filter_map(|r| Some((r.hello.as_ref()?, self.host_name(r.host)))).collect();
+        if let Err(reason) = agreement::check(&hellos, self.plan.snapshot_hash) {
+            return self.refuse(now, reason);
+        }
+        let ranks: Vec<_> = self
+            .ranks
+            .iter()
+            .filter_map(|r| Some((self.hosts[r.host].machine.as_str(), r.hello.as_ref()?.addresses.as_slice())))
+            .collect();
+        let release = Release { addresses: release::usable(&ranks) };
+        self.released = true;
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].link == Link::Started {
+                self.actions.push(Action::Send(host, ToAgent::Release(release.clone())));
+            }
+        }
+    }
+
+    /// A rank that ends before `World::init` while others wait in it would make them wait for ever.
+    fn check_init(&mut self, now: Instant) {
+        if self.released || self.phase != Phase::Running {
+            return;
+        }
+        let waiting = self.ranks.iter().position(|r| r.hello.is_some());
+        let gone = self.ranks.iter().position(|r| r.exited && r.hello.is_none());
+        if let (Some(waiting), Some(gone)) = (waiting, gone) {
+            let reason = format!(
+                "{} ended with exit code 0 without World::init, in which {} waits for it",
+                self.describe(gone),
+                self.describe(waiting)
+            );
+            self.refuse(now, reason);
+        }
+    }
+
+    fn refuse(&mut self, now: Instant, reason: String) {
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].link == Link::Started {
+                self.actions.push(Action::Send(host, ToAgent::Refuse { reason: reason.clone() }));
+            }
+        }
+        self.fail(now, Failure::new(ExitCode::Refused, reason));
+    }
+
+    fn rank_exited(&mut self, now: Instant, rank: usize, exit: Exit) {
+        self.ranks[rank].exited = true;
+        if rank == 0 {
+            self.actions.push(Action::StopStdin);
+        }
+        let who = self.describe(rank);
+        match exit {
+            Exit::Code(0) => {
+                let state = &self.ranks[rank];
+                if state.hello.is_some() && !state.finalized && self.outcome.is_none() {
+                    let text = format!(
+                        "{who} left with exit code 0 before its World was dropped: return from main instead of calling \
+                         exit"
+                    );
+                    self.fail_softly(now, Failure::new(ExitCode::Protocol, text));
+                }
+                self.check_init(now);
+            }
+            Exit::Code(code) => {
+                let number = u8::try_from(code & 0xff).unwrap_or(u8::MAX);
+                self.fail_softly(now, Failure::new(ExitCode::Rank(number), format!("{who} exited with code {code}")));
+            }
+            Exit::Signal { signal, core } => {
+                let core = if core { ", core dumped" } else { "" };
+                let text = format!("{who} was killed by {} (signal {signal}{core})", signal_name(signal));
+                let number = u8::try_from(signal).unwrap_or(0);
+                self.fail(now, Failure::new(ExitCode::Signal(number), text));
+            }
+        }
+    }
+
+    fn describe(&self, rank: usize) -> String {
+        let state = &self.ranks[rank];
+        format!("rank {rank} on host {} (pid {})", self.host_name(state.host), state.pid)
+    }
+}

@@ -1,0 +1,275 @@
+//! Carries out what the state machine decides: links, signals, input, output, time.
+//!
+//! One thread runs the loop; all others only send it events.
+
+use super::sink::{Sink, SinkEvent};
+use super::state::{Action, Event, Job, Plan};
+use super::stdin::Stdin;
+use crate::cli::{self, Run};
+use crate::connect::{self, How, Link, LinkEvent, SshClient};
+use crate::exit::{ExitCode, Failure};
+use crate::hosts::{self, HostSpec};
+use crate::settings::{self, Settings};
+use crate::sys;
+use spmd::bootstrap::frame;
+use spmd::bootstrap::messages::{JobKey, Start};
+use spmd::config::keys;
+use std::collections::HashMap;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How long links that were closed may take to end: a local agent needs as long as its ranks.
+const LINKS_END: Duration = Duration::from_millis(2500);
+
+/// What reaches the loop.
+enum Message {
+    Job(Event),
+    Continued,
+    Drained,
+}
+
+/// Runs a job to its end.
+///
+/// # Errors
+/// The one failure that counts.
+pub fn run(run: Run) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let (sender, receiver) = channel();
+    watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
+    let open_files = sys::raise_open_files();
+    let settings = settings::load(run.options.config.as_deref(), run.settings.clone())?;
+    let (plan, missing) = plan(&run, &settings)?;
+    let how = how(&settings, open_files)?;
+    let report = sender.clone();
+    let sink = Sink::start(run.options.tag, move |event| {
+        let _ = report.send(match event {
+            SinkEvent::Broken => Message::Job(Event::OutputClosed),
+            SinkEvent::Drained => Message::Drained,
+        });
+    })
+    .map_err(|e| internal(&format!("output: {e}")))?;
+    for name in missing {
+        sink.notice(&format!("-x {name}: this variable is not set here, so it is not set for the ranks either"));
+    }
+    let job = Job::new(plan, begun);
+    let supervisor = Supervisor { job, how, sink, stdin: Arc::default(), links: HashMap::new(), sender };
+    supervisor.run(&receiver)
+}
+
+fn internal(message: &str) -> Failure {
+    Failure::new(ExitCode::Internal, message)
+}
+
+struct Supervisor {
+    job: Job,
+    how: How,
+    sink: Arc<Sink>,
+    stdin: Arc<Stdin>,
+    links: HashMap<usize, Link>,
+    sender: Sender<Message>,
+}
+
+impl Supervisor {
+    fn run(mut self, messages: &Receiver<Message>) -> Result<(), Failure> {
+        let mut actions = self.job.begin(Instant::now());
+        while !self.carry_out(actions) {
+            let message = match self.job.deadline() {
+                None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(until) => messages.recv_timeout(until.saturating_duration_since(Instant::now())),
+            };
+            let event = match message {
+                Ok(Message::Job(event)) => {
+                    if let Event::Ended(host, _) = &event {
+                        self.links.remove(host);
+                    }
+                    event
+                }
+                Ok(Message::Continued) => {
+                    self.stdin.continued();
+                    Event::Tick
+                }
+                Ok(Message::Drained) | Err(_) => Event::Tick,
+            };
+            actions = self.job.handle(Instant::now(), event);
+        }
+        self.end(messages);
+        match self.job.outcome() {
+            None => Ok(()),
+            Some(failure) => Err(failure.clone()),
+        }
+    }
+
+    /// `true`: the job is over.
+    fn carry_out(&mut self, actions: Vec<Action>) -> bool {
+        let mut over = false;
+        for action in actions {
+            match action {
+                Action::Connect(host) => self.connect(host),
+                Action::Send(host, message) => {
+                    if let Some(link) = self.links.get(&host) {
+                        match frame::to_frame(&message) {
+                            Ok(bytes) => link.send(bytes),
+                            Err(error) => self.report(Event::Ended(host, internal(&error.to_string()))),
+                        }
+                    }
+                }
+                Action::Close(host) => {
+                    if let Some(link) = self.links.get(&host) {
+                        link.close();
+                    }
+                }
+                Action::Notice(text) => self.sink.notice(&text),
+                Action::ReadStdin(bytes) => {
+                    let sender = self.sender.clone();
+                    let deliver = move |data| drop(sender.send(Message::Job(Event::Stdin(data))));
+                    if let Err(error) = self.stdin.allow(bytes, deliver) {
+                        self.sink.notice(&format!("standard input cannot be read: {error}"));
+                    }
+                }
+                Action::StopStdin => self.stdin.stop(),
+                Action::Finish => over = true,
+            }
+        }
+        over
+    }
+
+    fn connect(&mut self, host: usize) {
+        let sender = self.sender.clone();
+        let deliver = move |event| {
+            let event = match event {
+                LinkEvent::Stage(stage) => Event::Stage(host, stage),
+                LinkEvent::Frame(frame) => Event::Frame(host, frame),
+                LinkEvent::Ended(failure) => Event::Ended(host, failure),
+            };
+            let _ = sender.send(Message::Job(event));
+        };
+        match connect::open(self.job.spec(host), &self.how, Arc::clone(&self.sink), deliver) {
+            Ok(link) => drop(self.links.insert(host, link)),
+            Err(error) => {
+                let name = &self.job.spec(host).name;
+                let failure = internal(&format!("host {name}: no thread can be started for its connection: {error}"));
+                self.report(Event::Ended(host, failure));
+            }
+        }
+    }
+
+    fn report(&self, event: Event) {
+        let _ = self.sender.send(Message::Job(event));
+    }
+
+    /// The job is decided: links end, then what they said is written out. Both may be cut short by a signal; links also
+    /// by time.
+    fn end(&mut self, messages: &Receiver<Message>) {
+        self.links.values().for_each(Link::close);
+        let until = Instant::now() + LINKS_END;
+        while !self.links.is_empty() {
+            match messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Message::Job(Event::Ended(host, _))) => drop(self.links.remove(&host)),
+                Ok(Message::Job(Event::Signal(_))) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+        self.sink.close();
+        while let Ok(message) = messages.recv() {
+            match message {
+                Message::Drained | Message::Job(Event::Signal(libc::SIGINT | libc::SIGTERM | libc::SIGHUP)) => break,
+                _ => {}
+            }
+        }
+    }
+}
+
+fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([
+        libc::SIGINT,
+        libc::SIGTERM,
+        libc::SIGHUP,
+        libc::SIGQUIT,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+        libc::SIGCONT,
+    ])?;
+    std::thread::Builder::new().name("signals".to_string()).spawn(move || {
+        for signal in signals.forever() {
+            let message =
+                if signal == libc::SIGCONT { Message::Continued } else { Message::Job(Event::Signal(signal)) };
+            if sender.send(message).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// The plan of the job, and the names of `-x` variables that are not set here.
+fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> {
+    let options = &run.options;
+    let snapshot = &settings.snapshot;
+    let hosts = match (&options.hostfile, options.host.as_slice()) {
+        (Some(file), _) => hosts::file::read(file).map_err(|e| Failure::new(ExitCode::Data, e.to_string()))?,
+        (None, []) => vec![HostSpec::this_machine()],
+        (None, lists) => hosts::list::parse(lists).map_err(|e| Failure::new(ExitCode::Usage, e))?,
+    };
+    let directory = match (&options.wdir, std::env::current_dir()) {
+        (Some(directory), Ok(here)) => here.join(directory),
+        (Some(directory), Err(_)) => directory.clone(),
+        (None, Ok(here)) => here,
+        (None, Err(error)) => {
+            let message = format!("the present directory cannot be found ({error}): give one with -wdir DIR");
+            return Err(Failure::new(ExitCode::Directory, message));
+        }
+    };
+    let (environment, missing) = cli::exports(&options.export)?;
+    let key: [u8; 32] = crate::random(32).try_into().map_err(|_| internal("a key has 32 bytes"))?;
+    let start = Start {
+        job: crate::random_hex(8),
+        key: JobKey(key),
+        snapshot: snapshot.clone(),
+        host_of: Vec::new(),
+        hosts: Vec::new(),
+        host: 0,
+        program: run.program.as_bytes().to_vec(),
+        arguments: run.arguments.iter().map(|a| a.as_bytes().to_vec()).collect(),
+        environment,
+        directory: directory.into_os_string().into_vec(),
+        files_read: settings.files_read.clone(),
+        variables_read: settings.variables_read.clone(),
+        oversubscribed: false,
+    };
+    let plan = Plan {
+        hosts_named: options.hostfile.is_some() || !options.host.is_empty(),
+        hosts,
+        ranks: options.ranks,
+        oversubscribe: options.oversubscribe,
+        same_machine_allowed: !snapshot.get(keys::LAUNCH_AGENT).is_empty(),
+        snapshot_hash: snapshot.hash(),
+        start,
+        window: usize::try_from(snapshot.get(keys::LAUNCH_WINDOW)).unwrap_or(usize::MAX),
+        connect_timeout: snapshot.get(keys::LAUNCH_CONNECT_TIMEOUT),
+        start_timeout: Some(snapshot.get(keys::LAUNCH_START_TIMEOUT)).filter(|time| !time.is_zero()),
+        grace: snapshot.get(keys::LAUNCH_GRACE),
+        timeout: options.timeout,
+    };
+    Ok((plan, missing))
+}
+
+fn how(settings: &Settings, open_files: Option<u64>) -> Result<How, Failure> {
+    let snapshot = &settings.snapshot;
+    let executable: PathBuf =
+        std::env::current_exe().map_err(|e| internal(&format!("the path of rsrun itself cannot be found: {e}")))?;
+    Ok(How {
+        agent_command: Some(snapshot.get(keys::LAUNCH_AGENT)).filter(|command| !command.is_empty()),
+        ssh: match snapshot.get(keys::LAUNCH_SSH).as_str() {
+            "builtin" => SshClient::Builtin,
+            "command" => SshClient::Command,
+            _ => SshClient::Auto,
+        },
+        timeout: snapshot.get(keys::LAUNCH_CONNECT_TIMEOUT),
+        executable,
+        open_files,
+        own_hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+    })
+}

@@ -1,0 +1,88 @@
+//! The launcher: command line, hosts, mapping, SSH, agents, input and output, signals, exit codes.
+//!
+//! One binary with two lives: `rsrun …` is the launcher, `rsrun --agent NONCE` its helper on each host, which starts and
+//! watches the ranks there. See `docs/launcher.md` in the repository for how they work together.
+
+pub mod agent;
+pub mod cli;
+pub mod connect;
+pub mod exit;
+pub mod hosts;
+pub mod job;
+pub mod map;
+pub mod settings;
+mod sys;
+pub mod topology;
+
+use cli::Invocation;
+use exit::{ExitCode, Failure};
+use std::ffi::OsString;
+use std::io::Write;
+
+/// The whole program.
+pub fn main() -> std::process::ExitCode {
+    let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if words.len() == 2 && words[0] == "--agent" {
+        return std::process::ExitCode::from(agent::main(&words.remove(1).to_string_lossy()));
+    }
+    let number = match launcher(words) {
+        Ok(()) => ExitCode::Success.number(),
+        Err(failure) => {
+            // Nothing can be done when even this cannot be written.
+            let _ = writeln!(std::io::stderr(), "rsrun: {failure}");
+            failure.exit.number()
+        }
+    };
+    std::process::ExitCode::from(number)
+}
+
+fn launcher(words: Vec<OsString>) -> Result<(), Failure> {
+    match cli::parse(words)? {
+        Invocation::Text(text) => print(&text),
+        Invocation::Config(options) => {
+            use spmd::config::{Filter, json, table};
+            let snapshot = settings::load(options.config.as_deref(), options.settings)?.snapshot;
+            let filter = if options.changed { Filter::Changed } else { Filter::All };
+            if options.json {
+                let text = serde_json::to_string_pretty(&json(&snapshot, filter))
+                    .map_err(|error| Failure::new(ExitCode::Internal, error.to_string()))?;
+                print(&(text + "\n"))
+            } else {
+                print(&table(&snapshot, filter))
+            }
+        }
+        Invocation::Run(run) => job::supervise::run(*run),
+    }
+}
+
+/// Writes to standard output; a reader that has gone (`rsrun config | head -1`) is no failure.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(ExitCode::Internal, format!("standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `bytes` random bytes in hexadecimal.
+fn random_hex(bytes: usize) -> String {
+    random(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Random bytes from the kernel.
+fn random(bytes: usize) -> Vec<u8> {
+    use rustix::rand::{GetRandomFlags, getrandom};
+    let mut buffer = vec![0_u8; bytes];
+    let mut done = 0;
+    while done < bytes {
+        match getrandom(&mut buffer[done..], GetRandomFlags::empty()) {
+            Ok(n) => done += n,
+            Err(rustix::io::Errno::INTR) => {}
+            // Present since Linux 3.17; a kernel without it cannot run anything else here either.
+            Err(error) => panic!("the kernel gives no random bytes: {error}"),
+        }
+    }
+    buffer
+}

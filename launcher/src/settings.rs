@@ -1,0 +1,88 @@
+//! The configuration of the job: where the layers come from, and what the launcher itself reads out of it.
+//!
+//! The key table, the layers' rules and all texts are `spmd::config`'s; this is only the launcher's use of it.
+
+use crate::exit::{ExitCode, Failure};
+use spmd::bootstrap::messages::Bytes;
+use spmd::config::{self, CommandLineSetting, Layers, Snapshot, Value};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// The resolved configuration, and what it was made from.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// One value for each key.
+    pub snapshot: Snapshot,
+    /// SHA-256 of every configuration file that was read.
+    pub files_read: Vec<[u8; 32]>,
+    /// The environment variables that were read.
+    pub variables_read: Vec<(Bytes, Bytes)>,
+}
+
+/// Reads all layers and resolves them.
+///
+/// # Errors
+/// Everything that is wrong in any layer, with file and line.
+pub fn load(job_file: Option<&Path>, command_line: Vec<CommandLineSetting>) -> Result<Settings, Failure> {
+    let wrong = |error: config::ConfigError| Failure::new(ExitCode::Data, error.to_string());
+    let environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    let layers = Layers { command_line, ..config::load_files(job_file, environment).map_err(wrong)? };
+    let snapshot = config::resolve(&layers).map_err(wrong)?;
+    let files = [&layers.system, &layers.user, &layers.job];
+    let variables = layers.environment.iter().filter(|(name, _)| config::is_configuration_variable(name));
+    Ok(Settings {
+        snapshot,
+        files_read: files.into_iter().flatten().map(|file| file_hash(file.text.as_bytes())).collect(),
+        variables_read: variables.map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect(),
+    })
+}
+
+/// What identifies a configuration file's content.
+pub fn file_hash(content: &[u8]) -> [u8; 32] {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(content).into()
+}
+
+/// A value as users write it.
+pub fn show(value: &Value) -> String {
+    value.to_string()
+}
+
+/// A time as users write it.
+pub fn show_duration(time: Duration) -> String {
+    Value::Duration(time).to_string()
+}
+
+/// What the snapshot says instead of a stray variable `NAME=value …`: `: shm.ring_bytes = 64KiB from default`, or
+/// nothing when that is no key.
+pub fn decided(snapshot: &Snapshot, stray: &str) -> String {
+    let Some((name, _)) = stray.split_once('=') else { return String::new() };
+    let named = |spec: &&config::KeySpec| spec.environment() == name || spec.environment_aliases.contains(&name);
+    let entry = config::keys::TABLE
+        .iter()
+        .find(named)
+        .and_then(|spec| snapshot.entries().iter().find(|entry| entry.key == spec.name));
+    entry.map_or_else(String::new, |entry| format!(": {} = {} from {}", entry.key, show(&entry.value), entry.source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stray_variable_is_answered_by_the_key_it_would_have_set() {
+        let snapshot = Snapshot::defaults();
+        assert_eq!(
+            decided(&snapshot, "RSRUN_SHM_RING_BYTES=4096 in the environment"),
+            ": shm.ring_bytes = 64KiB from default"
+        );
+        assert_eq!(
+            decided(&snapshot, "RDMA_LOW_LATENCY_HINT=1 in the environment"),
+            ": low_latency.size_hint = 0 from default"
+        );
+        assert_eq!(decided(&snapshot, "RSRUN_NO_SUCH=1"), "");
+        assert_eq!(decided(&snapshot, "the file /etc/rsrun/config.toml"), "");
+    }
+}

@@ -1,0 +1,109 @@
+//! The few system calls that need `unsafe`: forking the agent's guard, and code that runs between fork and exec.
+//!
+//! Everything here runs in a child after `fork`, where only async-signal-safe calls are allowed: raw system calls, no
+//! allocation, no locks.
+#![expect(unsafe_code, reason = "fork and pre_exec are unsafe by nature; each use says why it is sound")]
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit};
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Which side of a [`fork`] this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fork {
+    /// The new process.
+    Child,
+    /// The old one, with the new one's id.
+    Parent(Pid),
+}
+
+/// Forks this process, which must have only one thread.
+///
+/// # Errors
+/// When the process has several threads, or the kernel refuses.
+pub(crate) fn fork() -> io::Result<Fork> {
+    let threads = std::fs::read_dir("/proc/self/task")?.count();
+    if threads != 1 {
+        return Err(io::Error::other(format!("fork in a process with {threads} threads")));
+    }
+    // SAFETY: the process has one thread (checked above), so no lock can be held by a thread that the child lacks, and
+    // the child may go on with ordinary code.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        pid => Pid::from_raw(pid).map(Fork::Parent).ok_or_else(|| io::Error::other("fork returned no process id")),
+    }
+}
+
+/// Lets a child of the launcher or the agent start with the open-file limit it would have had without us, and, with
+/// `dies_with_us`, die when the calling thread does.
+pub(crate) fn prepare_child(command: &mut Command, open_files: Option<u64>, dies_with_us: bool) {
+    prepare(command, open_files, dies_with_us, Vec::new());
+}
+
+/// As [`prepare_child`], for a rank: it dies with the agent, inherits `inherited`, and all signals act as by default.
+pub(crate) fn prepare_rank(command: &mut Command, open_files: Option<u64>, inherited: Vec<RawFd>) {
+    prepare(command, open_files, true, inherited);
+}
+
+fn prepare(command: &mut Command, open_files: Option<u64>, dies_with_us: bool, inherited: Vec<RawFd>) {
+    let parent = rustix::process::getpid();
+    let limit = open_files.map(|soft| Rlimit { current: Some(soft), ..getrlimit(Resource::Nofile) });
+    let hook = move || -> io::Result<()> {
+        if dies_with_us {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            // The parent may have died before the line above took effect.
+            if getppid() != Some(parent) {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+        }
+        default_signals();
+        for fd in &inherited {
+            // SAFETY: the parent keeps these descriptors open until the spawn has returned.
+            let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
+            fcntl_setfd(fd, FdFlags::empty())?;
+        }
+        if let Some(limit) = limit {
+            setrlimit(Resource::Nofile, limit)?;
+        }
+        Ok(())
+    };
+    // SAFETY: the hook makes raw system calls only (rustix calls the kernel directly; `default_signals` uses
+    // `signal` and `sigprocmask`, which are async-signal-safe) and neither allocates nor locks.
+    unsafe { command.pre_exec(hook) };
+}
+
+/// Unblocks every signal and gives each its default action: what the launcher or a login shell ignored or blocked must
+/// not reach programs.
+fn default_signals() {
+    for signal in 1..32 {
+        if signal != libc::SIGKILL && signal != libc::SIGSTOP {
+            // SAFETY: plain system calls on signal dispositions of this process, between fork and exec.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
+    // SAFETY: as above; `set` is initialised by `sigemptyset` before it is read.
+    unsafe {
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut set);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Unblocks every signal and gives each its default action in a process that has just begun.
+pub(crate) fn reset_signals() {
+    default_signals();
+    // Writing to a peer that is gone must be an error, not death.
+    // SAFETY: changes only this process's disposition of SIGPIPE.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
+/// Raises the soft limit of open files to the hard one; the old soft limit.
+pub(crate) fn raise_open_files() -> Option<u64> {
+    let old = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: old.maximum, maximum: old.maximum });
+    old.current
+}

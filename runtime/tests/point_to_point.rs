@@ -1,0 +1,480 @@
+//! Point-to-point semantics, the same over every transport: each body below runs over shared memory, over TCP, and over
+//! a mix of both.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "small numbers of test patterns"
+)]
+
+use proptest::prelude::*;
+use spmd::{Error, World, local::Cluster, prelude::*};
+
+/// Every way in which two ranks can be connected, and settings that move the borders between protocols.
+fn clusters(ranks: usize) -> Vec<(&'static str, Cluster)> {
+    vec![
+        ("shm", Cluster::new(ranks)),
+        ("shm, small rings", Cluster::new(ranks).set("shm.ring_bytes", "4KiB")),
+        ("shm, everything by rendezvous", Cluster::new(ranks).set("eager.limit", "0")),
+        ("shm, sleeping", Cluster::new(ranks).set("wait.policy", "sleep")),
+        ("tcp", Cluster::new(ranks).set("transport.allow", "tcp")),
+        ("tcp, small buffers", Cluster::new(ranks).set("transport.allow", "tcp").set("tcp.buffer_bytes", "4KiB")),
+        ("tcp, sleeping", Cluster::new(ranks).set("transport.allow", "tcp").set("wait.policy", "sleep")),
+        ("two hosts", Cluster::new(ranks).hosts(2)),
+    ]
+}
+
+fn on_every_transport(ranks: usize, body: impl Fn(&World) -> spmd::Result<()> + Sync) {
+    for (name, cluster) in clusters(ranks) {
+        for (rank, result) in cluster.run(|world| body(world)).expect(name).into_iter().enumerate() {
+            result.unwrap_or_else(|error| panic!("{name}, rank {rank}: {error}"));
+        }
+    }
+}
+
+/// Lengths around every border: nothing, one, eager limit, pieces, rings, and well beyond.
+const LENGTHS: [usize; 14] = [0, 1, 7, 8, 100, 1000, 4095, 8192, 8193, 16_384, 65_536, 65_537, 300_000, 2_000_003];
+
+fn pattern(length: usize, seed: usize) -> Vec<u8> {
+    (0..length).map(|i| ((i * 31 + seed * 17) >> 3) as u8).collect()
+}
+
+#[test]
+fn messages_of_every_length_arrive_whole() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        for (number, length) in LENGTHS.into_iter().enumerate() {
+            let expected = pattern(length, number);
+            if comm.rank() == 0 {
+                comm.send(&expected, 1, 3)?;
+                let (back, status) = comm.recv_vec::<u8>(1, 4)?;
+                assert_eq!(back, expected);
+                assert_eq!(status, Status { source: 1, tag: 4, bytes: length });
+            } else {
+                let mut buffer = vec![0_u8; length + 5];
+                let status = comm.recv(&mut buffer, 0, 3)?;
+                assert_eq!((status.source, status.tag, status.elements::<u8>()), (0, 3, length));
+                assert_eq!(buffer[..length], expected);
+                comm.send(&buffer[..length], 0, 4)?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn messages_of_one_source_keep_their_order_across_every_protocol_switch() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let lengths: Vec<usize> = (0..60).map(|i| LENGTHS[(i * 5) % 12]).collect();
+        if comm.rank() == 0 {
+            for (number, &length) in lengths.iter().enumerate() {
+                comm.send(&pattern(length, number), 1, 0)?;
+            }
+        } else {
+            for (number, &length) in lengths.iter().enumerate() {
+                let (got, _) = comm.recv_vec::<u8>(Any, Any)?;
+                assert_eq!(got.len(), length, "message {number}");
+                assert_eq!(got, pattern(length, number), "message {number}");
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn tags_select_and_wildcards_take_the_oldest() {
+    on_every_transport(3, |world| {
+        let comm = world.communicator();
+        if comm.rank() == 0 {
+            let mut got = [0_u64];
+            // The later tag first: the earlier message waits.
+            comm.recv(&mut got, 1, 2)?;
+            assert_eq!(got, [12]);
+            let status = comm.recv(&mut got, 1, Any)?;
+            assert_eq!((got, status.tag), ([11], 1));
+            let mut sources = Vec::new();
+            for _ in 0..2 {
+                let status = comm.recv(&mut got, Any, 9)?;
+                assert_eq!(got, [status.source as u64]);
+                sources.push(status.source);
+            }
+            sources.sort_unstable();
+            assert_eq!(sources, [1, 2]);
+        } else {
+            if comm.rank() == 1 {
+                let requests = [comm.isend(vec![11_u64], 0, 1)?, comm.isend(vec![12_u64], 0, 2)?];
+                requests.into_iter().try_for_each(|request| request.wait().map(drop))?;
+            }
+            comm.send(&[comm.rank() as u64], 0, 9)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_rank_can_send_to_itself_messages_of_any_size() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        for length in LENGTHS {
+            let request = comm.isend(pattern(length, 1), comm.rank(), 5)?;
+            let (got, _) = comm.recv_vec::<u8>(comm.rank(), 5)?;
+            assert_eq!(got, request.wait()?);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn all_ranks_can_exchange_with_their_neighbours_at_once() {
+    on_every_transport(4, |world| {
+        let comm = world.communicator();
+        let (rank, size) = (comm.rank(), comm.size());
+        for length in LENGTHS {
+            let mut from_left = vec![0_u8; length];
+            let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
+            let status = comm.send_receive(&pattern(length, rank), right, 1, &mut from_left, left, 1)?;
+            assert_eq!((status.source, status.bytes), (left, length));
+            assert_eq!(from_left, pattern(length, left));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn large_non_blocking_sends_make_progress_in_any_call() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let peer = 1 - comm.rank();
+        // Rank 0 never waits for its request before the peer has answered: the answer needs the large message.
+        if comm.rank() == 0 {
+            let request = comm.isend(pattern(1_000_000, 0), peer, 1)?;
+            let mut answer = [0_u32];
+            comm.recv(&mut answer, peer, 2)?;
+            assert_eq!(answer, [1_000_000]);
+            assert_eq!(request.wait()?.len(), 1_000_000);
+        } else {
+            let (got, _) = comm.recv_vec::<u8>(peer, 1)?;
+            comm.send(&[got.len() as u32], peer, 2)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn many_requests_complete_in_any_order() {
+    on_every_transport(3, |world| {
+        let comm = world.communicator();
+        let (rank, size) = (comm.rank(), comm.size());
+        let receives: Vec<_> = (0..50)
+            .flat_map(|tag| (0..size).map(move |source| (source, tag)))
+            .map(|(source, tag)| comm.irecv(vec![0_u64; 2000], source, tag))
+            .collect::<spmd::Result<_>>()?;
+        let sends: Vec<_> = (0..50)
+            .rev()
+            .flat_map(|tag| (0..size).map(move |dest| (dest, tag)))
+            .map(|(dest, tag)| comm.isend(vec![(rank * 100 + tag as usize) as u64; 40 * tag as usize], dest, tag))
+            .collect::<spmd::Result<_>>()?;
+        for (number, receive) in receives.into_iter().enumerate().rev() {
+            let (tag, source) = (number / size, number % size);
+            let (got, status) = receive.wait()?;
+            assert_eq!(status, Status { source, tag: tag as i32, bytes: 40 * tag * 8 });
+            assert!(got[..40 * tag].iter().all(|word| *word == (source * 100 + tag) as u64));
+        }
+        for send in sends {
+            send.wait()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn test_gives_the_request_back_until_it_is_done() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        if comm.rank() == 0 {
+            let mut receive = comm.irecv(vec![0_u8; 100_000], 1, 1)?;
+            comm.send(&[1_u8], 1, 0)?;
+            let (got, _) = loop {
+                match receive.test()? {
+                    Ok(done) => break done,
+                    Err(again) => receive = again,
+                }
+            };
+            assert_eq!(got, pattern(100_000, 1));
+        } else {
+            comm.recv(&mut [0_u8], 0, 0)?;
+            let mut send = comm.isend(pattern(100_000, 1), 0, 1)?;
+            while let Err(again) = send.test()? {
+                send = again;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_dropped_receive_leaves_its_message_to_the_next_and_a_dropped_send_still_sends() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        if comm.rank() == 0 {
+            drop(comm.irecv(vec![0_u8; 10], 1, 1)?);
+            comm.send(&[0_u8], 1, 0)?;
+            let (got, _) = comm.recv_vec::<u8>(1, 1)?;
+            assert_eq!(got, [7; 10]);
+            let (got, _) = comm.recv_vec::<u8>(1, 1)?;
+            assert_eq!(got, pattern(500_000, 3));
+        } else {
+            comm.recv(&mut [0_u8], 0, 0)?;
+            drop(comm.isend(vec![7_u8; 10], 0, 1)?);
+            drop(comm.isend(pattern(500_000, 3), 0, 1)?);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_message_that_does_not_fit_is_an_error_and_the_next_one_is_intact() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        for length in [100, 100_000] {
+            if comm.rank() == 0 {
+                comm.send(&pattern(length, 1), 1, 1)?;
+                comm.send(&[42_u8], 1, 1)?;
+                comm.send(&vec![1.5_f64; length], 1, 1)?;
+                comm.send(&[43_u8], 1, 1)?;
+            } else {
+                let mut small = [0_u8; 10];
+                let error = comm.recv(&mut small, 0, 1).unwrap_err();
+                assert!(
+                    matches!(error, Error::Truncated { source_rank: 0, sent, room: 10, .. } if sent == length),
+                    "{error}"
+                );
+                assert_eq!(small, [0; 10]);
+                comm.recv(&mut small, 0, 1)?;
+                assert_eq!(small[0], 42);
+                let error = comm.recv_vec::<f32>(0, 1).unwrap_err();
+                assert!(matches!(error, Error::TypeMismatch { .. }), "{error}");
+                assert!(error.to_string().contains("f64") && error.to_string().contains("f32"), "{error}");
+                comm.recv(&mut small, 0, 1)?;
+                assert_eq!(small[0], 43);
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_probe_tells_the_length_and_leaves_the_message() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        for length in [0, 10, 100_000] {
+            if comm.rank() == 0 {
+                comm.send(&vec![1_u16; length], 1, 6)?;
+            } else {
+                let status = comm.probe(Any, Any)?;
+                assert_eq!((status.source, status.tag, status.elements::<u16>()), (0, 6, length));
+                assert_eq!(comm.iprobe(0, 6)?, Some(status));
+                assert_eq!(comm.iprobe(0, 7)?, None);
+                let (got, _) = comm.recv_vec::<u16>(0, 6)?;
+                assert_eq!(got.len(), length);
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn ranks_and_tags_that_do_not_exist_are_named() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let error = comm.send(&[1_u8], 2, 0).unwrap_err();
+        assert!(matches!(error, Error::NoSuchRank { rank: 2, last: 1, .. }), "{error}");
+        let error = comm.recv(&mut [1_u8], 7, 0).unwrap_err();
+        assert!(matches!(error, Error::NoSuchRank { rank: 7, .. }), "{error}");
+        let error = comm.send(&[1_u8], 1, -1).unwrap_err();
+        assert!(matches!(error, Error::BadTag { tag: -1, .. }), "{error}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_receive_from_a_rank_that_has_left_is_an_error_not_a_hang() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        if comm.rank() == 0 {
+            comm.send(&[5_u8], 1, 1)?;
+            return Ok(());
+        }
+        let mut byte = [0_u8];
+        comm.recv(&mut byte, 0, 1)?;
+        assert_eq!(byte, [5]);
+        let error = comm.recv(&mut byte, 0, 1).unwrap_err();
+        assert!(matches!(error, Error::PeerFinished { peer: 0, .. }), "{error}");
+        let error = comm.irecv(vec![0_u8], 0, 2).and_then(|request| request.wait()).unwrap_err();
+        assert!(matches!(error, Error::PeerFinished { peer: 0, .. }), "{error}");
+        Ok(())
+    });
+}
+
+#[test]
+fn messages_sent_before_leaving_arrive() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        if comm.rank() == 0 {
+            for number in 0..200 {
+                comm.send(&pattern(3000, number), 1, 1)?;
+            }
+            drop(comm.isend(pattern(1_000_000, 9), 1, 2)?);
+        } else {
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            for number in 0..200 {
+                assert_eq!(comm.recv_vec::<u8>(0, 1)?.0, pattern(3000, number));
+            }
+            assert_eq!(comm.recv_vec::<u8>(0, 2)?.0, pattern(1_000_000, 9));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn communicators_do_not_mix() {
+    on_every_transport(4, |world| {
+        let comm = world.communicator();
+        let other = comm.duplicate()?;
+        let peer = comm.rank() ^ 1;
+        let requests = [comm.isend(vec![1_u8], peer, 0)?, other.isend(vec![2_u8], peer, 0)?];
+        let mut got = [0_u8];
+        other.recv(&mut got, Any, Any)?;
+        assert_eq!(got, [2]);
+        comm.recv(&mut got, Any, Any)?;
+        assert_eq!(got, [1]);
+        requests.into_iter().try_for_each(|request| request.wait().map(drop))
+    });
+}
+
+#[test]
+fn a_split_orders_by_key_and_leaves_out_who_has_no_color() {
+    on_every_transport(7, |world| {
+        let comm = world.communicator();
+        let rank = comm.rank();
+        // Even and odd ranks apart, in reverse order, rank 6 in none.
+        let part = comm.split((rank != 6).then_some(rank as u32 % 2), -(rank as i64))?;
+        let Some(part) = part else {
+            assert_eq!(rank, 6);
+            return Ok(());
+        };
+        let expected: Vec<usize> = (0..6).rev().filter(|other| other % 2 == rank % 2).collect();
+        let members: Vec<usize> = (0..part.size()).map(|member| part.world_rank(member)).collect();
+        assert_eq!(members, expected);
+        assert_eq!(part.world_rank(part.rank()), rank);
+        let (left, right) = ((part.rank() + 2) % 3, (part.rank() + 1) % 3);
+        let mut got = [0_usize];
+        let status = part.send_receive(&[rank], right, 0, &mut got, Any, Any)?;
+        assert_eq!((status.source, got[0]), (left, expected[left]));
+        // A split of a split.
+        let alone = part.split(Some(part.rank() as u32), 0)?.expect("everybody has a color");
+        assert_eq!((alone.size(), alone.world_rank(0)), (1, rank));
+        Ok(())
+    });
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Element)]
+#[repr(C)]
+struct Particle {
+    position: [f64; 3],
+    kind: u32,
+    charge: i32,
+}
+
+#[test]
+fn structs_travel_whole_and_are_told_apart_from_their_fields() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let particles: Vec<Particle> =
+            (0..5000).map(|i| Particle { position: [f64::from(i), 0.5, -1.0], kind: i as u32, charge: -i }).collect();
+        if comm.rank() == 0 {
+            comm.send(&particles, 1, 0)?;
+            comm.send(&[1_u8; 32], 1, 0)?;
+        } else {
+            let (got, status) = comm.recv_vec::<Particle>(0, 0)?;
+            assert_eq!(status.elements::<Particle>(), 5000);
+            assert_eq!(got, particles);
+            assert!(matches!(comm.recv_vec::<Particle>(0, 0), Err(Error::TypeMismatch { .. })));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn several_threads_of_a_rank_can_talk_at_once() {
+    on_every_transport(2, |world| {
+        let peer = 1 - world.rank();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|tag| {
+                    let comm = world.communicator();
+                    scope.spawn(move || -> spmd::Result<()> {
+                        for round in 0..20 {
+                            let length = LENGTHS[round % LENGTHS.len()];
+                            let mut got = vec![0_u8; length];
+                            let sent = pattern(length, tag as usize * 100 + round);
+                            comm.send_receive(&sent, peer, tag, &mut got, peer, tag)?;
+                            assert_eq!(got, sent);
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+        })
+    });
+}
+
+#[test]
+fn a_panic_of_one_rank_reaches_the_caller_and_does_not_hang_the_others() {
+    for (name, cluster) in clusters(3) {
+        let panic = std::panic::catch_unwind(|| {
+            cluster.run(|world| {
+                let comm = world.communicator();
+                assert!(comm.rank() != 1, "rank 1 gives up");
+                comm.recv(&mut [0_u8], 1, 0).expect_err("rank 1 never sends");
+            })
+        });
+        assert!(panic.is_err(), "{name}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Random programs: every rank sends the same known set of messages in some order and receives with wildcards.
+    #[test]
+    fn every_message_arrives_exactly_once(
+        lengths in proptest::collection::vec(0..20_000_usize, 1..20),
+        choice in 0..8_usize,
+        ranks in 2..5_usize,
+    ) {
+        let (name, cluster) = clusters(ranks).swap_remove(choice);
+        let results = cluster.run(|world| -> spmd::Result<()> {
+            let comm = world.communicator();
+            let requests = (0..ranks)
+                .flat_map(|dest| lengths.iter().enumerate().map(move |(number, length)| (dest, number, *length)))
+                .map(|(dest, number, length)| comm.isend(pattern(length, comm.rank() + number), dest, number as i32))
+                .collect::<spmd::Result<Vec<_>>>()?;
+            let mut seen = vec![0; ranks];
+            for _ in 0..ranks * lengths.len() {
+                let (got, status) = comm.recv_vec::<u8>(Any, Any)?;
+                let number = seen[status.source];
+                assert_eq!(status.tag as usize, number, "{name}: order of rank {}", status.source);
+                assert_eq!(got, pattern(lengths[number], status.source + number));
+                seen[status.source] += 1;
+            }
+            requests.into_iter().try_for_each(|request| request.wait().map(drop))
+        });
+        for result in results.unwrap() {
+            result.unwrap();
+        }
+    }
+}

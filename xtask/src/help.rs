@@ -1,0 +1,76 @@
+//! The texts of `--help`.
+
+pub(crate) const ALL: &str = "\
+cargo xtask: from a fresh clone to running ranks
+
+    cargo xtask demo                8 ranks on 3 hosts learn to read digits; takes a few minutes the first time
+    cargo xtask test                everything that is checked: style, tests, cross-checks, hosts that fail
+
+    cargo xtask setup               only install what is missing (demo and test do it too)
+    cargo xtask lab netns up 3      three hosts on this machine, to try things on
+    cargo xtask lab netns status    which hosts there are, and how to start ranks on them
+    cargo xtask lab netns down      take them down again, leaving no trace
+    cargo xtask deny                licences and known defects of every crate we use
+
+Each task explains itself: cargo xtask demo --help
+";
+
+pub(crate) const SETUP: &str = "\
+cargo xtask setup: install the system packages that are missing
+
+On Debian and its relatives the packages are installed with apt-get, as root or through a sudo that asks for no
+password. Each is named with the reason. Without those rights the one command that an administrator would run is
+printed. On other systems the packages' names there are printed. A second run installs nothing.
+";
+
+pub(crate) const DEMO: &str = "\
+cargo xtask demo: train a classifier on 8 ranks over 3 hosts
+
+  1. installs what is missing (cargo xtask setup)
+  2. builds rsrun and the examples in release mode
+  3. brings up three hosts: network namespaces joined by a bridge, each with its own sshd, keys and host name
+  4. runs   rsrun -n 8 -hostfile lab/state/demo/hosts target/release/examples/train
+     Each rank takes its share of 1,797 images of digits; gradients go through all_reduce; every epoch prints loss and
+     accuracy on rows that no rank trained on.
+  5. takes the hosts down, also after a failure or an interrupt
+
+Making namespaces needs the rights of root (or sudo without a password). Without them the command that an administrator
+would run once is printed, and the same program runs on this machine alone, over shared memory.
+";
+
+pub(crate) const TEST: &str = "\
+cargo xtask test [STEP...]: run every check, or only the named steps
+
+    --list    name the steps and what each runs
+
+Installs what is missing first. A step that fails does not stop the others; a table at the end shows each step with its
+time. Exit code 0: every step passed, or was left out for a reason that the table gives (no nightly toolchain, no
+rights to make namespaces).
+";
+
+pub(crate) const DENY: &str = "\
+cargo xtask deny: check licences and advisories of all crates (deny.toml)
+
+Needs cargo-deny, which takes minutes to build (cargo install --locked cargo-deny), so that it is no part of
+`cargo xtask test`. The list of advisories is fetched from the network; where that is impossible, licences, bans and
+sources are still checked, and the output says that advisories were not.
+";
+
+pub(crate) const LAB: &str = "\
+cargo xtask lab netns: hosts on this machine
+
+    up N [--slots S] [--name NAME] [--user USER]
+              bring up N hosts (1 to 200). Each is a set of namespaces with its own network, host name, processes,
+              /etc, /tmp, /dev/shm, HOME and sshd. Prints the hostfile and how to use it. A second `up` says what is up.
+        S     ranks a host takes in the hostfile (32)
+        NAME  the lab's folder in lab/state (netns): several labs can be up at once
+        USER  who logs in to the hosts (the user who calls, also through sudo)
+    status    the labs, their hosts, what runs there
+    down [--name NAME]
+              end everything that runs on the hosts and remove every trace
+
+    rsrun -n 96 -hostfile lab/state/netns/hosts target/release/examples/train
+    ssh -F lab/state/netns/ssh_config node1
+
+Needs the rights of root (or sudo without a password). More: docs/lab.md
+";
