@@ -1,4 +1,5 @@
 //! Jobs on this machine: real launcher, real agent, real processes.
+#![expect(clippy::cast_possible_truncation, reason = "bytes of a pattern")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Hosts behind a real sshd: a private one on loopback for each test, with keys and known_hosts in a private home.
+#![expect(clippy::cast_possible_truncation, reason = "bytes of a pattern")]
 
 mod common;
 
