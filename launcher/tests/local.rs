@@ -63,7 +63,7 @@ fn wrong_hostfiles_and_settings_are_refused_with_their_place() {
     let hosts = hosts.to_str().unwrap();
     let directory = place.home.path().to_str().unwrap();
     place.run(["-hostfile", hosts, "true"]).fails(65, &[&format!("{hosts}:2:4: "), "slot="]);
-    place.run(["-hostfile", "/no/such/file", "true"]).fails(65, &["/no/such/file", "no such file"]);
+    place.run(["-hostfile", "/no/such/file", "true"]).fails(65, &["/no/such/file", "No such file"]);
     place.run(["-hostfile", directory, "true"]).fails(65, &[directory, "directory"]);
     place.run(["--set", "shm.ring_byte=1", "true"]).fails(65, &["shm.ring_bytes"]);
     place.run(["--config", "/no/such/config", "true"]).fails(65, &["/no/such/config"]);

@@ -45,7 +45,7 @@ pub struct Options {
     #[arg(short = 'n', long = "np", visible_short_alias = 'c', value_name = "N", value_parser = words::count)]
     pub ranks: Option<u32>,
 
-    /// File with one host a line: `HOST [slots=N] [group=NAME] [user=NAME] [port=N]`
+    /// File with one host a line: HOST [slots=N] [group=NAME] ..., see below
     #[arg(long, visible_alias = "machinefile", value_name = "FILE", conflicts_with = "host")]
     pub hostfile: Option<PathBuf>,
 

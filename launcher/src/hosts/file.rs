@@ -1,13 +1,14 @@
 //! The hostfile: one host a line.
 //!
-//! `HOST [slots=N] [group=NAME] [user=NAME] [port=N]`, where HOST is a host word (see `entry`). The first field is
-//! always a host, so that a host may be called `slots` or `cpu`. `#` begins a comment at the start of a word.
+//! `HOST [slots=N] [group=NAME] [user=NAME] [port=N] [identity=FILE] [known_hosts=FILE]`, where HOST is a host word (see
+//! `entry`) and files are relative to the hostfile. The first field is always a host, so that a host may be called
+//! `slots` or `cpu`. `#` begins a comment at the start of a word.
 
 use super::{HostSpec, entry};
 use std::collections::HashMap;
 use std::fmt;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The largest hostfile in bytes.
 const MAX_BYTES: u64 = 16 << 20;
@@ -98,8 +99,8 @@ pub fn read(path: &Path) -> Result<Vec<HostSpec>, HostfileError> {
 
 fn describe(error: &std::io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::NotFound => "there is no such file".to_string(),
-        std::io::ErrorKind::PermissionDenied => "permission denied".to_string(),
+        std::io::ErrorKind::NotFound => "No such file".to_string(),
+        std::io::ErrorKind::PermissionDenied => "Permission denied".to_string(),
         _ => error.to_string(),
     }
 }
@@ -136,6 +137,14 @@ pub fn parse(path: &str, bytes: &[u8]) -> Result<Vec<HostSpec>, HostfileError> {
     Ok(hosts)
 }
 
+/// A file that the hostfile names: relative to the hostfile.
+fn beside(hostfile: &str, file: &str) -> PathBuf {
+    Path::new(hostfile).parent().unwrap_or(Path::new("")).join(file)
+}
+
+/// The words after the host.
+const WORDS: &str = "slots=N, group=NAME, user=NAME, port=N, identity=FILE and known_hosts=FILE";
+
 type LineError = (usize, usize, String);
 
 fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, LineError> {
@@ -145,13 +154,14 @@ fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, Li
     };
     let host = entry::parse(first).map_err(|e| (at + e.start, at + e.end, e.message))?;
     let (mut slots, mut user, mut port, mut group) = (host.slots, host.user, host.port, None);
+    let (mut identity, mut known_hosts) = (None, None);
     for (at, word) in words {
         let bad = |message: String| (at, at + word.len(), message);
         let Some((key, value)) = word.split_once('=') else {
             let hint = if word.bytes().all(|b| b.is_ascii_digit()) {
                 format!(": did you mean slots={word}?")
             } else {
-                ": after the host come slots=N, group=NAME, user=NAME and port=N".to_string()
+                format!(": after the host come {WORDS}")
             };
             return Err(bad(format!("unexpected `{word}`{hint}")));
         };
@@ -165,9 +175,13 @@ fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, Li
             }
             "group" if value.is_empty() => return Err(value_error("the group has no name".to_string())),
             "group" => group.replace(value.to_string()).is_some(),
+            "identity" | "known_hosts" if value.is_empty() => {
+                return Err(value_error("the file has no name".to_string()));
+            }
+            "identity" => identity.replace(beside(path, value)).is_some(),
+            "known_hosts" => known_hosts.replace(beside(path, value)).is_some(),
             _ => {
-                let known = "known are slots=N, group=NAME, user=NAME and port=N";
-                return Err(bad(format!("unknown word `{key}=`: {known}")));
+                return Err(bad(format!("unknown word `{key}=`: known are {WORDS}")));
             }
         };
         if twice {
@@ -180,6 +194,8 @@ fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, Li
         user: user.clone(),
         port,
         group: group.clone(),
+        identity: identity.clone(),
+        known_hosts: known_hosts.clone(),
         place: format!("{path}:{number}"),
     };
     Ok(host.names.into_iter().map(spec).collect())

@@ -8,6 +8,7 @@ pub mod file;
 pub mod list;
 
 pub use file::HostfileError;
+use std::path::PathBuf;
 
 /// One host as the user asked for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,10 @@ pub struct HostSpec {
     pub port: Option<u16>,
     /// The rack or switch it belongs to, if given.
     pub group: Option<String>,
+    /// The private key to log in with, instead of those of the user's configuration.
+    pub identity: Option<PathBuf>,
+    /// The file in which the host's key must stand, instead of those of the user's configuration.
+    pub known_hosts: Option<PathBuf>,
     /// Where it was written, for messages: `hosts.txt:3` or `-host`.
     pub place: String,
 }
@@ -37,6 +42,8 @@ impl HostSpec {
             user: None,
             port: None,
             group: None,
+            identity: None,
+            known_hosts: None,
             place: Self::DEFAULT_PLACE.to_string(),
         }
     }
