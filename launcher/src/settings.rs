@@ -45,11 +45,6 @@ pub fn file_hash(content: &[u8]) -> [u8; 32] {
     sha2::Sha256::digest(content).into()
 }
 
-/// A value as users write it.
-pub fn show(value: &Value) -> String {
-    value.to_string()
-}
-
 /// A time as users write it.
 pub fn show_duration(time: Duration) -> String {
     Value::Duration(time).to_string()
@@ -64,7 +59,7 @@ pub fn decided(snapshot: &Snapshot, stray: &str) -> String {
         .iter()
         .find(named)
         .and_then(|spec| snapshot.entries().iter().find(|entry| entry.key == spec.name));
-    entry.map_or_else(String::new, |entry| format!(": {} = {} from {}", entry.key, show(&entry.value), entry.source))
+    entry.map_or_else(String::new, |entry| format!(": {} = {} from {}", entry.key, entry.value, entry.source))
 }
 
 #[cfg(test)]

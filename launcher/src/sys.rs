@@ -79,7 +79,7 @@ fn prepare(command: &mut Command, open_files: Option<u64>, dies_with_us: bool, i
 /// Unblocks every signal and gives each its default action: what the launcher or a login shell ignored or blocked must
 /// not reach programs.
 fn default_signals() {
-    for signal in 1..32 {
+    for signal in 1..=64 {
         if signal != libc::SIGKILL && signal != libc::SIGSTOP {
             // SAFETY: plain system calls on signal dispositions of this process, between fork and exec.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -99,6 +99,22 @@ pub(crate) fn reset_signals() {
     // Writing to a peer that is gone must be an error, not death.
     // SAFETY: changes only this process's disposition of SIGPIPE.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
+/// Closes every descriptor but the standard ones: what the launcher or a login shell left open is not for us and not for
+/// ranks. Only for a process that has just begun.
+pub(crate) fn close_inherited() {
+    let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|fd| *fd > 2)
+        .collect();
+    for fd in open {
+        // SAFETY: at the beginning of `main` nothing in this process owns a descriptor; the one of the listing above is
+        // closed already, so that closing its number again only fails.
+        unsafe { libc::close(fd) };
+    }
 }
 
 /// Raises the soft limit of open files to the hard one; the old soft limit.

@@ -1,4 +1,5 @@
 //! Jobs on this machine: real launcher, real agent, real processes.
+#![expect(clippy::cast_possible_truncation, reason = "bytes of a pattern")]
 
 mod common;
 
@@ -277,8 +278,12 @@ fn ranks_inherit_only_what_is_meant_for_them() {
     let ended = place.run(["-n", "2", "sh", "-c", "ls -l /proc/self/fd | grep -v '/proc/' | wc -l"]).success();
     // 0 1 2, boot, control, segment, two eventfds, and the total line of ls.
     assert_eq!(ended.lines(), ["9", "9"]);
-    let ended = place.run(["-n", "1", "sh", "-c", "trap; grep -E 'Sig(Blk|Ign)' /proc/self/status"]).success();
-    assert_eq!(ended.text(), "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+    let ended = place.run(["-n", "1", "sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status"]).success();
+    for line in ended.lines() {
+        let mask = u64::from_str_radix(line.split_whitespace().last().unwrap(), 16).unwrap();
+        // 32 and 33 belong to the C library: nobody can change them.
+        assert_eq!(mask & !(3 << 31), 0, "{line}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Pure: bytes in, events out.
 
-use spmd::bootstrap::frame::{Decoder, FrameError};
+use spmd::bootstrap::frame::Decoder;
 use spmd::bootstrap::messages::{FromRank, PROTOCOL, RANK_MAGIC};
 
 /// The longest version text, in bytes.
@@ -57,7 +57,7 @@ impl RankStream {
                     Ok(None) => break,
                     Err(error) => {
                         self.deaf = true;
-                        return Err(frame_reason(&error));
+                        return Err(error.to_string());
                     }
                 }
             }
@@ -91,10 +91,6 @@ impl RankStream {
         self.head = Vec::new();
         Ok(None)
     }
-}
-
-fn frame_reason(error: &FrameError) -> String {
-    error.to_string()
 }
 
 #[cfg(test)]

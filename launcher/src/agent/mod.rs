@@ -36,6 +36,7 @@ const ORPHAN_GRACE: Duration = Duration::from_millis(500);
 
 /// The life of `rsrun --agent NONCE`; returns its exit code.
 pub fn main(nonce: &str) -> u8 {
+    sys::close_inherited();
     sys::reset_signals();
     // From here on there are two processes: this one, and the guard above it.
     let guard = match guard::enter() {

@@ -11,8 +11,8 @@ pub(super) const USAGE: &str =
 pub(super) const CONFIG_ABOUT: &str =
     "Prints every configuration key: its value, where the value came from, and what it overrode.";
 
-/// Examples and exit codes.
-pub(super) const AFTER: &str = "\
+/// Examples.
+const EXAMPLES: &str = "\
 Options stop at the first word that is none: everything from PROGRAM on belongs to the program.
 Long options may be written with one dash: -np 4, -hostfile hosts, -wdir /tmp.
 
@@ -36,17 +36,13 @@ Hosts are reached by SSH without any question asked: keys in ssh-agent or in fil
 rsrun must be installed there at the same path as here.
 
 Exit codes:
-  0        every rank exited with 0
-  1-255    exit code of the rank that failed first; 128+N: it was killed by signal N
-  64       wrong command line
-  65       wrong hostfile or configuration
-  69       a host cannot be reached: address, connection, host key or authentication
-  70       the agent of a host was lost, or an internal error
-  71       World::init was refused: ranks disagree about a setting, or one ended before it
-  73       the working directory is missing on a host
-  75       more ranks than slots
-  76       another protocol version, or a rank left without finalizing
-  124      --timeout or launch.start_timeout was reached
-  126/127  the program is not executable / was not found
-  130/143  rsrun was interrupted by INT / TERM
-The last line on standard error says which it was: `rsrun: ...`";
+";
+
+/// Examples and exit codes.
+pub(super) fn after() -> String {
+    let mut text = EXAMPLES.to_string();
+    for (code, meaning) in crate::exit::TABLE {
+        text.push_str(&format!("  {code:<8} {meaning}\n"));
+    }
+    text + "The last line on standard error says which it was: `rsrun: ...`"
+}

@@ -38,7 +38,7 @@ pub struct Run {
 
 /// Options of a run. Every long option may also be written with one dash.
 #[derive(Debug, Parser)]
-#[command(name = "rsrun", version, about = help::ABOUT, after_help = help::AFTER, override_usage = help::USAGE)]
+#[command(name = "rsrun", version, about = help::ABOUT, after_help = help::after(), override_usage = help::USAGE)]
 #[command(disable_help_subcommand = true, max_term_width = 110)]
 pub struct Options {
     /// How many ranks to start; without it, one for each slot
@@ -206,10 +206,22 @@ fn settings(matches: &clap::ArgMatches) -> Result<Vec<CommandLineSetting>, Failu
     Ok(found.into_iter().map(|(_, setting)| setting).collect())
 }
 
-/// The variables of `-x`: those with a value, those taken from here, and the names that are not set here.
-pub fn exports(words: &[OsString]) -> Result<(Vec<(Vec<u8>, Vec<u8>)>, Vec<String>), Failure> {
+/// The variables of `-x`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Exports {
+    /// Name and value, byte by byte: as written, or taken from here.
+    pub variables: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Names that are to be taken from here and are not set here.
+    pub missing: Vec<String>,
+}
+
+/// Understands `-x NAME[=VALUE]`.
+///
+/// # Errors
+/// A name that is empty or not for ranks: [`ExitCode::Usage`].
+pub fn exports(words: &[OsString]) -> Result<Exports, Failure> {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
-    let (mut variables, mut missing) = (Vec::new(), Vec::new());
+    let mut exports = Exports::default();
     for word in words {
         let bytes = word.as_bytes();
         let (name, value) = match bytes.iter().position(|b| *b == b'=') {
@@ -226,11 +238,11 @@ pub fn exports(words: &[OsString]) -> Result<(Vec<(Vec<u8>, Vec<u8>)>, Vec<Strin
             )));
         }
         match value {
-            Some(value) => variables.push((name.to_vec(), value)),
-            None => missing.push(word.display().to_string()),
+            Some(value) => exports.variables.push((name.to_vec(), value)),
+            None => exports.missing.push(word.display().to_string()),
         }
     }
-    Ok((variables, missing))
+    Ok(exports)
 }
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ struct Session {
 
 impl Session {
     fn run(&mut self) -> Failure {
-        if let Some(command) = self.how.agent_command.clone().filter(|_| self.spec.place != "default") {
+        if let Some(command) = self.how.agent_command.clone().filter(|_| !self.spec.is_default()) {
             return match command::custom(&command, &self.spec, &self.how, &self.nonce) {
                 Ok(command) => process::run(self, command, process::Kind::External),
                 Err(failure) => failure,

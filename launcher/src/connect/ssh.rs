@@ -152,7 +152,7 @@ fn algorithms(key_type: &str) -> &str {
 
 fn load_known_hosts(host: &SshHost) -> KnownHosts {
     let mut known = KnownHosts::default();
-    for path in &host.known_hosts {
+    for path in host.user_known_hosts.iter().chain(&host.global_known_hosts) {
         if let Ok(bytes) = std::fs::read(path) {
             known.add(&path.display().to_string(), &String::from_utf8_lossy(&bytes));
         }
@@ -165,7 +165,7 @@ fn check_key(ssh: &ssh2::Session, known: &KnownHosts, host: &SshHost) -> Result<
     let kind = key_type(key).unwrap_or_else(|| "unknown".to_string());
     let name = &host.known_as;
     let written = if host.port == 22 { name.clone() } else { format!("[{name}]:{}", host.port) };
-    let file = host.known_hosts.first().map_or_else(|| "known_hosts".to_string(), |p| p.display().to_string());
+    let file = host.user_known_hosts.first().map_or_else(|| "known_hosts".to_string(), |p| p.display().to_string());
     match known.check(name, host.port, key) {
         Verdict::Match => Ok(()),
         Verdict::Changed { place } => Err(format!(

@@ -24,8 +24,10 @@ pub(super) struct SshHost {
     pub(super) known_as: String,
     /// Private keys to try, after those of the agent.
     pub(super) identity_files: Vec<PathBuf>,
-    /// Files with host keys.
-    pub(super) known_hosts: Vec<PathBuf>,
+    /// Files with host keys: the user's.
+    pub(super) user_known_hosts: Vec<PathBuf>,
+    /// Files with host keys: the machine's.
+    pub(super) global_known_hosts: Vec<PathBuf>,
     /// Whether keys of the SSH agent may be tried.
     pub(super) use_agent: bool,
     /// Why only the `ssh` command can do it, if so.
@@ -118,7 +120,7 @@ pub(super) fn lookup(spec: &HostSpec, client: SshClient) -> Result<SshHost, Fail
         host.extra_options = file_option;
         let list = |paths: &[PathBuf]| paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(" ");
         host.extra_options.push("-o".into());
-        host.extra_options.push(format!("UserKnownHostsFile={}", list(&host.known_hosts)).into());
+        host.extra_options.push(format!("UserKnownHostsFile={}", list(&host.user_known_hosts)).into());
         for file in host.identity_files.iter().filter(|f| f.exists()) {
             host.extra_options.extend([OsString::from("-i"), file.clone().into_os_string()]);
         }
@@ -136,7 +138,8 @@ fn defaults(spec: &HostSpec, homes: &Homes) -> SshHost {
         user: spec.user.clone().unwrap_or(user),
         known_as: spec.name.clone(),
         identity_files: ["id_ed25519", "id_ecdsa", "id_rsa"].map(|name| ssh.join(name)).to_vec(),
-        known_hosts: vec![ssh.join("known_hosts"), ssh.join("known_hosts2"), "/etc/ssh/ssh_known_hosts".into()],
+        user_known_hosts: vec![ssh.join("known_hosts"), ssh.join("known_hosts2")],
+        global_known_hosts: vec!["/etc/ssh/ssh_known_hosts".into()],
         use_agent: true,
         needs_command: None,
         extra_options: Vec::new(),
@@ -145,7 +148,15 @@ fn defaults(spec: &HostSpec, homes: &Homes) -> SshHost {
 
 /// Reads what `ssh -G` printed: lower-case keyword, blank, value.
 fn parse(text: &str, spec: &HostSpec, homes: &Homes) -> SshHost {
-    let mut host = SshHost { identity_files: Vec::new(), known_hosts: Vec::new(), ..defaults(spec, homes) };
+    let mut host = SshHost {
+        identity_files: Vec::new(),
+        user_known_hosts: Vec::new(),
+        global_known_hosts: Vec::new(),
+        ..defaults(spec, homes)
+    };
+    let files = |value: &str| -> Vec<PathBuf> {
+        value.split_whitespace().filter(|p| *p != "none").map(|p| homes.path(p)).collect()
+    };
     let mut alias = None;
     let mut identities_only = false;
     for line in text.lines() {
@@ -159,9 +170,8 @@ fn parse(text: &str, spec: &HostSpec, homes: &Homes) -> SshHost {
             ("port", value) => host.port = value.parse().unwrap_or(22),
             ("hostkeyalias", value) => alias = Some(value.to_string()),
             ("identityfile", value) => host.identity_files.push(homes.path(value)),
-            ("userknownhostsfile" | "globalknownhostsfile", value) => {
-                host.known_hosts.extend(value.split_whitespace().filter(|p| *p != "none").map(|p| homes.path(p)));
-            }
+            ("userknownhostsfile", value) => host.user_known_hosts = files(value),
+            ("globalknownhostsfile", value) => host.global_known_hosts = files(value),
             ("identitiesonly", "yes") => identities_only = true,
             ("identityagent", "none") => host.use_agent = false,
             ("identityagent", "SSH_AUTH_SOCK")
@@ -221,7 +231,8 @@ mod tests {
         let host = parse(PLAIN, &spec(), &homes("/home/ann"));
         assert_eq!((host.address.as_str(), host.port, host.user.as_str()), ("10.0.0.1", 2222, "ann"));
         assert_eq!(host.identity_files, [PathBuf::from("/home/ann/.ssh/id_a"), "/keys/b".into()]);
-        assert_eq!(host.known_hosts, [PathBuf::from("/home/ann/.ssh/known_hosts"), "/x".into(), "/etc/k".into()]);
+        assert_eq!(host.user_known_hosts, [PathBuf::from("/home/ann/.ssh/known_hosts"), "/x".into()]);
+        assert_eq!(host.global_known_hosts, [PathBuf::from("/etc/k")]);
         assert_eq!(host.needs_command, None);
         assert_eq!(host.known_as, "10.0.0.1");
     }
@@ -230,7 +241,7 @@ mod tests {
     fn another_home_moves_the_users_files_only() {
         let host = parse(PLAIN, &spec(), &homes("/tmp/h"));
         assert_eq!(host.identity_files, [PathBuf::from("/tmp/h/.ssh/id_a"), "/keys/b".into()]);
-        assert_eq!(host.known_hosts, [PathBuf::from("/tmp/h/.ssh/known_hosts"), "/x".into(), "/etc/k".into()]);
+        assert_eq!(host.user_known_hosts, [PathBuf::from("/tmp/h/.ssh/known_hosts"), "/x".into()]);
     }
 
     #[test]

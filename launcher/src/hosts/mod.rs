@@ -27,6 +27,8 @@ pub struct HostSpec {
 }
 
 impl HostSpec {
+    const DEFAULT_PLACE: &str = "default";
+
     /// This machine, with as many slots as allowed cores.
     pub fn this_machine() -> Self {
         Self {
@@ -35,8 +37,13 @@ impl HostSpec {
             user: None,
             port: None,
             group: None,
-            place: "default".to_string(),
+            place: Self::DEFAULT_PLACE.to_string(),
         }
+    }
+
+    /// Whether nobody named this host: it is this machine because no host was given.
+    pub fn is_default(&self) -> bool {
+        self.place == Self::DEFAULT_PLACE
     }
 
     /// Whether this is the machine we run on, named without user and port.

@@ -40,7 +40,7 @@ fn value<'a>(hello: &'a Hello, key: &str) -> Option<&'a Value> {
 }
 
 fn show(value: Option<&Value>) -> String {
-    value.map_or_else(|| "not set it".to_string(), crate::settings::show)
+    value.map_or_else(|| "not set it".to_string(), Value::to_string)
 }
 
 fn short(hash: [u8; 32]) -> String {

@@ -222,7 +222,7 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
             return Err(Failure::new(ExitCode::Directory, message));
         }
     };
-    let (environment, missing) = cli::exports(&options.export)?;
+    let exports = cli::exports(&options.export)?;
     let key: [u8; 32] = crate::random(32).try_into().map_err(|_| internal("a key has 32 bytes"))?;
     let start = Start {
         job: crate::random_hex(8),
@@ -233,7 +233,7 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         host: 0,
         program: run.program.as_bytes().to_vec(),
         arguments: run.arguments.iter().map(|a| a.as_bytes().to_vec()).collect(),
-        environment,
+        environment: exports.variables,
         directory: directory.into_os_string().into_vec(),
         files_read: settings.files_read.clone(),
         variables_read: settings.variables_read.clone(),
@@ -253,7 +253,7 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         grace: snapshot.get(keys::LAUNCH_GRACE),
         timeout: options.timeout,
     };
-    Ok((plan, missing))
+    Ok((plan, exports.missing))
 }
 
 fn how(settings: &Settings, open_files: Option<u64>) -> Result<How, Failure> {

@@ -22,7 +22,7 @@ impl Place {
     pub fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Self { home: tempfile::tempdir().unwrap(), mark: format!("rsrun-test-{}-{number}", std::process::id()) }
+        Self { home: tempfile::tempdir().unwrap(), mark: format!("rsrun-test-{}-{number}-", std::process::id()) }
     }
 
     /// `rsrun` in this place, without anything of the machine's own configuration.

@@ -1,3 +1,5 @@
+#![expect(clippy::cast_possible_truncation, reason = "ranks of a test are small numbers")]
+
 use super::*;
 use spmd::bootstrap::messages::{Exit, Hello, JobKey, Release, SpawnFailure};
 use spmd::config::{Snapshot, Value};
