@@ -71,8 +71,40 @@ impl Homes {
     }
 }
 
-/// Finds out how `spec` is reached.
+/// Finds out how `spec` is reached: as the hostfile says, else as SSH is configured.
 pub(super) fn lookup(spec: &HostSpec, client: SshClient) -> Result<SshHost, Failure> {
+    for file in [&spec.identity_file, &spec.known_hosts_file].into_iter().flatten() {
+        if let Err(error) = std::fs::File::open(file) {
+            let message = format!("host {}: {} (from {}): {error}", spec.name, file.display(), spec.place);
+            return Err(Failure::new(ExitCode::Unreachable, message));
+        }
+    }
+    let mut host = configured(spec, client)?;
+    prefer_hostfile(spec, &mut host);
+    Ok(host)
+}
+
+/// The key and the file of host keys that the hostfile names take the place of those configured.
+fn prefer_hostfile(spec: &HostSpec, host: &mut SshHost) {
+    // The first value of an option is the one that `ssh` takes.
+    let mut options: Vec<OsString> = Vec::new();
+    if let Some(file) = &spec.identity_file {
+        host.identity_files = vec![file.clone()];
+        host.use_agent = false;
+        options.extend(["-o".into(), "IdentitiesOnly=yes".into(), "-i".into(), file.into()]);
+    }
+    if let Some(file) = &spec.known_hosts_file {
+        host.user_known_hosts = vec![file.clone()];
+        host.global_known_hosts = Vec::new();
+        // Quoted, since the option takes several files.
+        options.extend(["-o".into(), format!("UserKnownHostsFile=\"{}\"", file.display()).into()]);
+        options.extend(["-o".into(), "GlobalKnownHostsFile=none".into()]);
+    }
+    host.extra_options.splice(0..0, options);
+}
+
+/// How SSH is configured to reach `spec`.
+fn configured(spec: &HostSpec, client: SshClient) -> Result<SshHost, Failure> {
     let homes = Homes::find();
     if client == SshClient::Command && !homes.differ() {
         return Ok(SshHost::default());
@@ -235,6 +267,25 @@ mod tests {
         assert_eq!(host.global_known_hosts, [PathBuf::from("/etc/k")]);
         assert_eq!(host.needs_command, None);
         assert_eq!(host.known_as, "10.0.0.1");
+    }
+
+    #[test]
+    fn the_hostfiles_key_and_host_keys_take_the_place_of_the_configured_ones() {
+        let spec = HostSpec {
+            identity_file: Some("lab/id".into()),
+            known_hosts_file: Some("lab/known hosts".into()),
+            ..spec()
+        };
+        let mut host = parse(PLAIN, &spec, &homes("/home/ann"));
+        host.extra_options = vec!["-o".into(), "UserKnownHostsFile=/x".into()];
+        prefer_hostfile(&spec, &mut host);
+        assert_eq!(host.identity_files, [PathBuf::from("lab/id")]);
+        assert_eq!((host.user_known_hosts, host.global_known_hosts), (vec!["lab/known hosts".into()], vec![]));
+        assert!(!host.use_agent);
+        let options: Vec<_> = host.extra_options.iter().map(|option| option.to_string_lossy()).collect();
+        let ours =
+            "-o IdentitiesOnly=yes -i lab/id -o UserKnownHostsFile=\"lab/known hosts\" -o GlobalKnownHostsFile=none";
+        assert_eq!(options.join(" "), format!("{ours} -o UserKnownHostsFile=/x"));
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! The hostfile: one host a line.
 //!
-//! `HOST [slots=N] [group=NAME] [user=NAME] [port=N]`, where HOST is a host word (see `entry`). The first field is
-//! always a host, so that a host may be called `slots` or `cpu`. `#` begins a comment at the start of a word.
+//! `HOST [slots=N] [group=NAME] [user=NAME] [port=N] [identity=FILE] [known_hosts=FILE]`, where HOST is a host word (see
+//! `entry`) and a FILE is relative to the hostfile's folder. The first field is always a host, so that a host may be
+//! called `slots` or `cpu`. `#` begins a comment at the start of a word.
 
 use super::{HostSpec, entry};
 use std::collections::HashMap;
 use std::fmt;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The largest hostfile in bytes.
 const MAX_BYTES: u64 = 16 << 20;
@@ -138,6 +139,9 @@ pub fn parse(path: &str, bytes: &[u8]) -> Result<Vec<HostSpec>, HostfileError> {
 
 type LineError = (usize, usize, String);
 
+/// What may follow the host.
+const WORDS: &str = "slots=N, group=NAME, user=NAME, port=N, identity=FILE and known_hosts=FILE";
+
 fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, LineError> {
     let mut words = words(text);
     let Some((at, first)) = words.next() else {
@@ -145,13 +149,14 @@ fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, Li
     };
     let host = entry::parse(first).map_err(|e| (at + e.start, at + e.end, e.message))?;
     let (mut slots, mut user, mut port, mut group) = (host.slots, host.user, host.port, None);
+    let (mut identity_file, mut known_hosts_file) = (None, None);
     for (at, word) in words {
         let bad = |message: String| (at, at + word.len(), message);
         let Some((key, value)) = word.split_once('=') else {
             let hint = if word.bytes().all(|b| b.is_ascii_digit()) {
                 format!(": did you mean slots={word}?")
             } else {
-                ": after the host come slots=N, group=NAME, user=NAME and port=N".to_string()
+                format!(": after the host come {WORDS}")
             };
             return Err(bad(format!("unexpected `{word}`{hint}")));
         };
@@ -165,10 +170,9 @@ fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, Li
             }
             "group" if value.is_empty() => return Err(value_error("the group has no name".to_string())),
             "group" => group.replace(value.to_string()).is_some(),
-            _ => {
-                let known = "known are slots=N, group=NAME, user=NAME and port=N";
-                return Err(bad(format!("unknown word `{key}=`: {known}")));
-            }
+            "identity" => identity_file.replace(file(path, value).map_err(value_error)?).is_some(),
+            "known_hosts" => known_hosts_file.replace(file(path, value).map_err(value_error)?).is_some(),
+            _ => return Err(bad(format!("unknown word `{key}=`: known are {WORDS}"))),
         };
         if twice {
             return Err(bad(format!("{key} is given twice on this line")));
@@ -180,9 +184,19 @@ fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, Li
         user: user.clone(),
         port,
         group: group.clone(),
+        identity_file: identity_file.clone(),
+        known_hosts_file: known_hosts_file.clone(),
         place: format!("{path}:{number}"),
     };
     Ok(host.names.into_iter().map(spec).collect())
+}
+
+/// A file named in the hostfile at `path`: relative to its folder, absolute as it is.
+fn file(path: &str, value: &str) -> Result<PathBuf, String> {
+    if value.is_empty() {
+        return Err("the file has no name".to_string());
+    }
+    Ok(Path::new(path).parent().unwrap_or(Path::new("")).join(value))
 }
 
 /// The blank-separated words of a line with their byte offsets, up to a word that begins with `#`.

@@ -20,6 +20,8 @@ pub fn parse(lists: &[String]) -> Result<Vec<HostSpec>, String> {
                     user: parsed.user.clone(),
                     port: parsed.port,
                     group: None,
+                    identity_file: None,
+                    known_hosts_file: None,
                     place: "-host".to_string(),
                 };
                 if !seen.insert(spec.identity()) {
