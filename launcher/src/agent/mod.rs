@@ -248,8 +248,6 @@ impl Agent {
         self.say_all(&frames);
         if over {
             self.finish(ExitCode::Success);
-        } else if self.launcher_gone && self.local.is_none() {
-            self.over = Some(ExitCode::Internal);
         }
     }
 
@@ -277,9 +275,13 @@ impl Agent {
         self.launcher_gone = true;
         self.outgoing = Outgoing::default();
         self.reactor.forget_launcher();
-        if let Some(local) = &mut self.local {
-            let grace = local.grace().min(ORPHAN_GRACE);
-            local.stop(Instant::now(), grace);
+        match &mut self.local {
+            Some(local) => {
+                let grace = local.grace().min(ORPHAN_GRACE);
+                local.stop(Instant::now(), grace);
+            }
+            // No job to end: nothing would wake the loop any more.
+            None => self.over = Some(ExitCode::Internal),
         }
     }
 }
