@@ -20,7 +20,7 @@ fn integers(rank: usize, length: usize) -> Vec<i64> {
 
 /// Values whose sum depends on the order: of very different size, and of both signs.
 fn floats(rank: usize, length: usize) -> Vec<f32> {
-    let mut state = rank as u32 * 2_654_435_761 + 12_345;
+    let mut state = (rank as u32).wrapping_mul(2_654_435_761) ^ 12_345;
     let next = |_| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let exponent = 10f32.powi((state >> 28) as i32 - 8);
@@ -213,10 +213,12 @@ fn collectives_work_in_communicators_split_off_and_with_messages_between() {
         .run(|world| {
             let comm = world.communicator();
             let half = comm.split(Some(comm.rank() as u32 % 2), -(comm.rank() as i64)).unwrap().unwrap();
-            let mut data = [comm.rank()];
-            half.all_reduce(&mut data, custom(|a, b| a * 10 + b)).unwrap();
+            // Digits, and ten to the power of their number.
+            let join = custom(|a: [usize; 2], b: [usize; 2]| [a[0] * b[1] + b[0], a[1] * b[1]]);
+            let mut data = [[comm.rank(), 10]];
+            half.all_reduce(&mut data, join).unwrap();
             // Ranks are turned round in their halves.
-            assert_eq!(data, if comm.rank() % 2 == 0 { [6420] } else { [531] });
+            assert_eq!(data[0][0], if comm.rank().is_multiple_of(2) { 6420 } else { 531 });
             comm.send(&[1u8], (comm.rank() + 1) % 7, 0).unwrap();
             assert_eq!(comm.all_gather(&[comm.rank()]).unwrap(), [0, 1, 2, 3, 4, 5, 6]);
             comm.recv(&mut [0u8], (comm.rank() + 6) % 7, 0).unwrap();
