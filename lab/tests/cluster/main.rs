@@ -20,6 +20,12 @@ use std::sync::{Arc, OnceLock};
 type Test = (&'static str, fn(&Cluster));
 
 fn main() -> ExitCode {
+    // The message is shown at the end with the test's name; here the place is enough.
+    std::panic::set_hook(Box::new(|panic| {
+        if let Some(place) = panic.location() {
+            eprint!("({place}) ");
+        }
+    }));
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     let rights = spmd_lab::netns::check_rights();

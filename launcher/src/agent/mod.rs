@@ -280,6 +280,7 @@ impl Agent {
                 let grace = local.grace().min(ORPHAN_GRACE);
                 local.stop(Instant::now(), grace);
             }
+            // No job to end: nothing would wake the loop any more.
             None => self.over = Some(ExitCode::Internal),
         }
     }
