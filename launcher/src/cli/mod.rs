@@ -85,7 +85,7 @@ pub struct Options {
     #[arg(long, value_name = "COMMAND")]
     pub launch_agent: Option<String>,
 
-    /// Begin every line of output with its rank: [3] ...
+    /// Begin every line of output with its rank, in brackets
     #[arg(long, visible_alias = "tag-output")]
     pub tag: bool,
 }
