@@ -355,3 +355,13 @@ fn finish_without_stdout(mut child: std::process::Child) -> common::Ended {
     std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut stderr).unwrap();
     common::Ended { code: status.unwrap().code(), stdout: Vec::new(), stderr }
 }
+
+#[test]
+fn a_program_of_another_version_is_refused_with_both_versions() {
+    let place = Place::new();
+    // What such a program writes on its control socket before it gives up.
+    let script = r"printf 'SPMDRANK\143\0\0\0\5\0\0\0009.9.9' >&$SPMD_CONTROL_FD; sleep 60";
+    let ours = format!("version {}", env!("CARGO_PKG_VERSION"));
+    place.run(["-n", "2", "bash", "-c", script]).fails(76, &["9.9.9", "protocol 99", &ours]);
+    place.assert_nothing_left();
+}
