@@ -89,7 +89,7 @@ pub fn schedules(task: &Task, schedules: &[Schedule]) -> Result<Report, Fault> {
     let mut rounds = 0;
     for mode in [Mode::Rendezvous, Mode::Eager] {
         let mut run = Run::new(&promise, schedules, mode);
-        run.to_the_end()?;
+        run.finish()?;
         promise.check_outputs(&run)?;
         rounds = rounds.max(run.rounds());
     }

@@ -20,9 +20,10 @@ mod sealed {
 /// the operator, or from the configuration (`--set collectives.all_reduce=ring`); see [`select`](crate::select).
 ///
 /// # Errors
-/// [`Error`] when the root does not exist, a buffer has the wrong length, the forced algorithm is not legal, ranks
-/// disagree on collective, element type, length, root or kind of operator (each rank that sees it gets an error), or
-/// the runtime fails.
+/// [`Error`] when the root does not exist, a buffer has the wrong length, the forced algorithm is not legal, or the
+/// runtime fails. Ranks that disagree on collective, element type, length, root or kind of operator never get each
+/// other's data: a rank that receives a message of another call gets [`Error::Mismatch`], and one that waits for a
+/// message that nobody sends gets an error once the other rank has left.
 pub trait Collectives: sealed::Sealed {
     /// Waits until every rank has entered.
     ///

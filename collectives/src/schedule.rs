@@ -3,6 +3,12 @@
 //! Knows no transport, no element type and no operator: the executor runs a schedule, the checker proves it, the
 //! pricing costs it, and each of them reads nothing but this.
 
+mod error;
+#[cfg(test)]
+mod tests;
+
+pub use error::ScheduleError;
+
 use std::fmt;
 use std::ops::Range;
 
@@ -374,158 +380,5 @@ impl Schedule {
             Some(&dependency) => Err(ScheduleError::Dependency { step, dependency }),
             None => Ok(()),
         }
-    }
-}
-
-/// Why a list of steps is not a schedule.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ScheduleError {
-    /// The rank is not one of the communicator.
-    #[error("rank {rank} is not one of a communicator of {size}")]
-    Rank {
-        /// The rank.
-        rank: usize,
-        /// The communicator's size.
-        size: usize,
-    },
-    /// A slice is larger than its buffer.
-    #[error("step {step}: {slice} lies outside the {available} elements of the {}", slice.buffer)]
-    OutOfBounds {
-        /// The step.
-        step: usize,
-        /// The slice.
-        slice: Slice,
-        /// Elements of its buffer.
-        available: usize,
-    },
-    /// The caller's input would change.
-    #[error("step {step} ({action}) writes the input, which belongs to the caller")]
-    WritesInput {
-        /// The step.
-        step: usize,
-        /// What it would do.
-        action: Action,
-    },
-    /// A message to a rank that does not exist, or to the rank itself.
-    #[error("step {step}: rank {rank} of {size} cannot exchange a message with rank {peer}")]
-    Peer {
-        /// The step.
-        step: usize,
-        /// The peer.
-        peer: usize,
-        /// The schedule's rank.
-        rank: usize,
-        /// The communicator's size.
-        size: usize,
-    },
-    /// Two slices of one step have different lengths.
-    #[error("step {step} ({action}) combines slices of different lengths")]
-    Lengths {
-        /// The step.
-        step: usize,
-        /// What it would do.
-        action: Action,
-    },
-    /// Two slices of one step have elements in common.
-    #[error("step {step} ({action}) reads and writes the same elements")]
-    Overlap {
-        /// The step.
-        step: usize,
-        /// What it would do.
-        action: Action,
-    },
-    /// A dependency that does not point backwards: what keeps the order free of circles.
-    #[error("step {step} waits for step {dependency}, which does not come before it")]
-    Dependency {
-        /// The step.
-        step: usize,
-        /// The dependency.
-        dependency: u32,
-    },
-    /// More steps, dependencies or elements than can be counted.
-    #[error("the schedule has more steps, dependencies or elements than can be counted")]
-    TooLarge,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LENGTHS: Lengths = Lengths { input: 4, output: 4, scratch: 4 };
-
-    fn of(steps: &[(Action, &[u32])]) -> Result<Schedule, ScheduleError> {
-        Schedule::new(0, 3, LENGTHS, steps.iter().map(|(action, after)| (*action, after.to_vec())))
-    }
-
-    fn scratch(offset: usize, length: usize) -> Slice {
-        Slice { buffer: Buffer::Scratch, offset, length }
-    }
-
-    #[test]
-    fn messages_are_numbered_by_pair_and_direction() {
-        let empty = Slice::EMPTY;
-        let schedule = of(&[
-            (Action::Send { peer: 1, from: empty }, &[]),
-            (Action::Receive { peer: 1, into: empty }, &[]),
-            (Action::Send { peer: 2, from: empty }, &[]),
-            (Action::Send { peer: 1, from: empty }, &[0]),
-            (Action::Receive { peer: 1, into: empty }, &[1, 2]),
-        ])
-        .unwrap();
-        let labels: Vec<u32> = schedule.steps().iter().map(|step| step.label).collect();
-        assert_eq!(labels, [0, 0, 0, 1, 1]);
-        assert_eq!(schedule.dependencies(4), [1, 2]);
-        assert_eq!(schedule.dependencies(0), [] as [u32; 0]);
-    }
-
-    #[test]
-    fn a_slice_outside_its_buffer_is_refused() {
-        for slice in [Slice::input(2, 3), Slice::input(5, 0), Slice::input(usize::MAX, 2)] {
-            let step = (Action::Send { peer: 1, from: slice }, &[] as &[u32]);
-            assert_eq!(of(&[step]), Err(ScheduleError::OutOfBounds { step: 0, slice, available: 4 }));
-        }
-    }
-
-    #[test]
-    fn the_input_is_never_written() {
-        let action = Action::Receive { peer: 1, into: Slice::input(0, 1) };
-        assert_eq!(of(&[(action, &[])]), Err(ScheduleError::WritesInput { step: 0, action }));
-    }
-
-    #[test]
-    fn a_dependency_points_backwards() {
-        let action = Action::Send { peer: 1, from: Slice::input(0, 1) };
-        let circle = of(&[(action, &[1]), (action, &[0])]);
-        assert_eq!(circle, Err(ScheduleError::Dependency { step: 0, dependency: 1 }));
-        assert_eq!(of(&[(action, &[0])]), Err(ScheduleError::Dependency { step: 0, dependency: 0 }));
-    }
-
-    #[test]
-    fn a_rank_sends_neither_to_itself_nor_to_nobody() {
-        for peer in [0, 3] {
-            let step = (Action::Send { peer, from: Slice::input(0, 1) }, &[] as &[u32]);
-            assert_eq!(of(&[step]), Err(ScheduleError::Peer { step: 0, peer, rank: 0, size: 3 }));
-        }
-    }
-
-    #[test]
-    fn two_slices_of_a_step_have_one_length_and_no_common_element() {
-        let action = Action::Copy { from: Slice::input(0, 2), into: scratch(0, 3) };
-        assert_eq!(of(&[(action, &[])]), Err(ScheduleError::Lengths { step: 0, action }));
-        let action = Action::Reduce { operand: scratch(0, 2), into: scratch(1, 2), side: Side::Left };
-        assert_eq!(of(&[(action, &[])]), Err(ScheduleError::Overlap { step: 0, action }));
-    }
-
-    #[test]
-    fn a_schedule_prints_one_line_a_step() {
-        let schedule = of(&[
-            (Action::Receive { peer: 1, into: scratch(0, 2) }, &[]),
-            (Action::Reduce { operand: scratch(0, 2), into: Slice::output(1, 2), side: Side::Left }, &[0]),
-        ])
-        .unwrap();
-        let text = schedule.to_string();
-        assert!(text.contains("0  receive scratch[0..2] from rank 1, message 0\n"), "{text}");
-        assert!(text.contains("1  reduce output[1..3] = scratch[0..2] op output[1..3], after [0]\n"), "{text}");
     }
 }

@@ -1,5 +1,7 @@
 //! Every collective by every algorithm gives what a loop over all ranks gives, on every transport.
 
+#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "ranks and lengths of tests are small")]
+
 use spmd::Communicator;
 use spmd::local::Cluster;
 use spmd_collectives::algorithms::{Algorithm, Collective, Restriction};
@@ -237,4 +239,26 @@ fn large_messages_are_cut_into_a_pipeline_and_arrive_whole() {
             all_reduce(&comm, length);
         })
         .unwrap();
+}
+
+#[test]
+fn the_configuration_s_own_choice_works_across_hosts_with_both_transports() {
+    for (size, hosts) in [(6, 2), (9, 3), (12, 4)] {
+        Cluster::new(size)
+            .hosts(hosts)
+            .run(|world| {
+                let comm = world.communicator();
+                for length in [0, 3, 1000, 40_000] {
+                    broadcast(&comm, length, 1);
+                    reduce(&comm, length, size - 1);
+                    reduce_in_rank_order(&comm, length, 2);
+                    all_reduce(&comm, length);
+                    all_reduce_in_rank_order(&comm, length);
+                    gather_and_scatter(&comm, length, 3);
+                    all_gather_and_all_to_all(&comm, length);
+                    comm.barrier().unwrap();
+                }
+            })
+            .unwrap();
+    }
 }

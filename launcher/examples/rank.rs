@@ -22,8 +22,8 @@ fn main() -> spmd::Result<()> {
             // A ring of messages: every rank hears from its left neighbour.
             let comm = world.communicator();
             let (right, left) = ((comm.rank() + 1) % comm.size(), (comm.rank() + comm.size() - 1) % comm.size());
-            let mut got = [0_u32];
-            comm.send_receive(&[world.rank() as u32], right, 1, &mut got, left, 1)?;
+            let mut got = [0_u64];
+            comm.send_receive(&[world.rank() as u64], right, 1, &mut got, left, 1)?;
             println!("rank {} of {} heard {}", comm.rank(), comm.size(), got[0]);
         }
         ("abort", 1) => world.abort(42, "the input makes no sense"),

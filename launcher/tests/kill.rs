@@ -143,3 +143,17 @@ fn of_an_agent_whose_ranks_ignore_everything() {
     finish(job.launcher).fails(70, &["localhost"]);
     assert!(!all.iter().any(|pid| alive(*pid)));
 }
+
+#[test]
+fn of_a_launcher_that_its_agent_has_not_spoken_to_yet() {
+    use std::process::{Command, Stdio};
+    for (stdin, stdout) in [(true, false), (false, true), (false, false)] {
+        let mut command = Command::new(common::binary());
+        command.args(["--agent", "nonce"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut agent = command.spawn().unwrap();
+        let kept = (agent.stdin.take().filter(|_| stdin), agent.stdout.take().filter(|_| stdout));
+        wait_until("the agent ends", || agent.try_wait().unwrap().is_some());
+        drop(kept);
+        assert_eq!(agent.wait().unwrap().code(), Some(70));
+    }
+}

@@ -63,7 +63,7 @@ fn wrong_hostfiles_and_settings_are_refused_with_their_place() {
     let hosts = hosts.to_str().unwrap();
     let directory = place.home.path().to_str().unwrap();
     place.run(["-hostfile", hosts, "true"]).fails(65, &[&format!("{hosts}:2:4: "), "slot="]);
-    place.run(["-hostfile", "/no/such/file", "true"]).fails(65, &["/no/such/file", "no such file"]);
+    place.run(["-hostfile", "/no/such/file", "true"]).fails(65, &["/no/such/file", "No such file"]);
     place.run(["-hostfile", directory, "true"]).fails(65, &[directory, "directory"]);
     place.run(["--set", "shm.ring_byte=1", "true"]).fails(65, &["shm.ring_bytes"]);
     place.run(["--config", "/no/such/config", "true"]).fails(65, &["/no/such/config"]);
@@ -354,4 +354,14 @@ fn finish_without_stdout(mut child: std::process::Child) -> common::Ended {
     let mut stderr = String::new();
     std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut stderr).unwrap();
     common::Ended { code: status.unwrap().code(), stdout: Vec::new(), stderr }
+}
+
+#[test]
+fn a_program_of_another_version_is_refused_with_both_versions() {
+    let place = Place::new();
+    // What such a program writes on its control socket before it gives up.
+    let script = r"printf 'SPMDRANK\143\0\0\0\5\0\0\0009.9.9' >&$SPMD_CONTROL_FD; sleep 60";
+    let ours = format!("version {}", env!("CARGO_PKG_VERSION"));
+    place.run(["-n", "2", "bash", "-c", script]).fails(76, &["9.9.9", "protocol 99", &ours]);
+    place.assert_nothing_left();
 }

@@ -301,3 +301,26 @@ fn nothing_is_left_when_the_launcher_or_the_connection_dies() {
         sshd.place.wait_until_nothing_left();
     }
 }
+
+#[test]
+fn a_hostfile_may_bring_its_own_key_and_host_keys() {
+    let sshd = Sshd::start("");
+    let home = sshd.place.home.path();
+    std::fs::create_dir(home.join("lab")).unwrap();
+    std::fs::rename(home.join(".ssh/id_ed25519"), home.join("lab/key")).unwrap();
+    std::fs::rename(home.join(".ssh/known_hosts"), home.join("lab/known")).unwrap();
+    let line = format!("127.0.0.1 port={} slots=1 ", sshd.port);
+    let run = |client: &str, more: &str| {
+        let hosts = sshd.place.write("lab/hosts", &format!("{line}{more}\n"));
+        let mut command = sshd.place.rsrun();
+        command.env("HOME", "/nonexistent").arg("-hostfile").arg(hosts).args(["--set", client, "true"]);
+        finish(start(&mut command))
+    };
+    for client in CLIENTS.iter().chain(&["launch.ssh=auto"]) {
+        run(client, "identity=key known_hosts=known").success();
+        run(client, "identity=key").fails(69, &["127.0.0.1", "ost key"]);
+        run(client, "known_hosts=known").fails(69, &["127.0.0.1"]);
+        run(client, "identity=none known_hosts=known").fails(69, &["127.0.0.1", "lab/none", "does not exist"]);
+        run(client, "identity=../other known_hosts=known").fails(69, &["127.0.0.1"]);
+    }
+}

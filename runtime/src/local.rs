@@ -124,7 +124,6 @@ impl Cluster {
                 rank: narrow(rank),
                 host_of: host_of.clone(),
                 hosts: hosts.clone(),
-                control_fd: -1,
                 segment_fd: -1,
                 wake_fds: Vec::new(),
                 oversubscribed: self.ranks > processors,

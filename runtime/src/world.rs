@@ -161,8 +161,8 @@ impl World {
         if JOINED.swap(true, Ordering::SeqCst) {
             return Err(Error::Bootstrap { reason: "this process has already joined a world".into() });
         }
-        let Some(boot) = rank::born_with()? else { return World::alone(settings) };
-        let control = Arc::new(Control::take(&boot)?);
+        let Some((boot, control)) = rank::born_with()? else { return World::alone(settings) };
+        let control = Arc::new(control);
         let (segment, wake) = Control::descriptors(&boot)?;
         let plan = Plan::new(&boot, false)?;
         let hello = Hello {
@@ -193,7 +193,6 @@ impl World {
             rank: 0,
             host_of: vec![0],
             hosts: vec![host],
-            control_fd: -1,
             segment_fd: -1,
             wake_fds: Vec::new(),
             oversubscribed: false,

@@ -2,7 +2,7 @@
 //! restrictions, its cost and its source as data.
 //!
 //! Nothing here moves data or knows an element type. Every algorithm comes in two forms: a function that writes its
-//! steps into a [`Builder`](crate::compose::Builder) for a [`Group`](crate::compose::Group) of ranks and given slices,
+//! steps into a [`Builder`] for a [`Group`] of ranks and given slices,
 //! out of which larger ones are composed, and a row of the table [`Collective::algorithms`], which is what selection,
 //! checker and executor use.
 

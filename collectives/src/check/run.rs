@@ -60,7 +60,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs until nothing is left, or nothing can go on.
-    pub(super) fn to_the_end(&mut self) -> Result<(), Fault> {
+    pub(super) fn finish(&mut self) -> Result<(), Fault> {
         while let Some((rank, step)) = self.ready.pop() {
             self.start(rank, step)?;
         }

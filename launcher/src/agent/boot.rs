@@ -2,8 +2,8 @@
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use spmd::bootstrap::frame;
-use spmd::bootstrap::messages::{BOOT_MAGIC, Boot, PROTOCOL, Start};
+use spmd::bootstrap::messages::{BOOT_MAGIC, Boot, Start};
+use spmd::bootstrap::{frame, versioned_prefix};
 use spmd::config::keys;
 use spmd::memory::Segment;
 use std::io::{self, Write};
@@ -31,7 +31,7 @@ impl Shared {
         std::iter::once(&self.segment).chain(&self.wake).map(AsRawFd::as_raw_fd).collect()
     }
 
-    pub(super) fn boot(&self, start: &Start, rank: u32, control: RawFd, reached_at: Option<IpAddr>) -> Boot {
+    pub(super) fn boot(&self, start: &Start, rank: u32, reached_at: Option<IpAddr>) -> Boot {
         Boot {
             job: start.job.clone(),
             key: start.key.clone(),
@@ -39,7 +39,6 @@ impl Shared {
             rank,
             host_of: start.host_of.clone(),
             hosts: start.hosts.clone(),
-            control_fd: control,
             segment_fd: self.segment.as_raw_fd(),
             wake_fds: self.wake.iter().map(AsRawFd::as_raw_fd).collect(),
             oversubscribed: start.oversubscribed,
@@ -50,10 +49,8 @@ impl Shared {
 
 /// The boot record in a memfd that nobody can change any more.
 pub(super) fn record(boot: &Boot) -> io::Result<OwnedFd> {
-    let version = env!("CARGO_PKG_VERSION").as_bytes();
-    let length = u32::try_from(version.len()).map_err(io::Error::other)?;
     let body = frame::encode(boot).map_err(io::Error::other)?;
-    let bytes = [&BOOT_MAGIC[..], &PROTOCOL.to_le_bytes(), &length.to_le_bytes(), version, &body].concat();
+    let bytes = [versioned_prefix(BOOT_MAGIC), body].concat();
     let memfd = memfd_create(c"spmd-boot", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = std::fs::File::from(memfd);
     file.write_all(&bytes)?;

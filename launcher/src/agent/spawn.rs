@@ -7,7 +7,7 @@ use crate::sys;
 use rustix::fs::{Access, access};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use spmd::bootstrap::messages::{BOOT_FD_VARIABLE, SpawnFailure, Start};
+use spmd::bootstrap::messages::{BOOT_FD_VARIABLE, CONTROL_FD_VARIABLE, SpawnFailure, Start};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::IpAddr;
@@ -89,7 +89,7 @@ impl<'a> Launch<'a> {
         let stdin = if rank == 0 { Some(pipe().map_err(other)?) } else { None };
         let (control, control_child) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(|e| other(e.into()))?;
-        let boot = self.shared.boot(self.start, rank, control_child.as_raw_fd(), self.reached_at);
+        let boot = self.shared.boot(self.start, rank, self.reached_at);
         let record = boot::record(&boot).map_err(other)?;
 
         let mut command = Command::new(&self.program);
@@ -98,6 +98,7 @@ impl<'a> Launch<'a> {
         command.current_dir(&self.directory).env_clear();
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.env(BOOT_FD_VARIABLE, record.as_raw_fd().to_string());
+        command.env(CONTROL_FD_VARIABLE, control_child.as_raw_fd().to_string());
         let numbers = [
             ("SPMD_RANK", rank as usize),
             ("SPMD_SIZE", self.start.host_of.len()),

@@ -30,6 +30,7 @@ Hostfile, one host a line (# begins a comment):
   ann@n3:2222 slots=4       after user@host the number is the SSH port
   n[04-07] slots=2          n04 n05 n06 n07
   [fe80::1%eth0]:2          IPv6 addresses stand in brackets
+  n8 identity=key known_hosts=file   instead of what the SSH configuration says; relative to the hostfile
 Without slots a host takes as many ranks as it has cores that may be used there.
 
 Hosts are reached by SSH without any question asked: keys in ssh-agent or in files, host keys in known_hosts.

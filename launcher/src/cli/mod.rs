@@ -45,7 +45,7 @@ pub struct Options {
     #[arg(short = 'n', long = "np", visible_short_alias = 'c', value_name = "N", value_parser = words::count)]
     pub ranks: Option<u32>,
 
-    /// File with one host a line: `HOST [slots=N] [group=NAME] [user=NAME] [port=N]`
+    /// File with one host a line: HOST [slots=N] [group=NAME] ..., see below
     #[arg(long, visible_alias = "machinefile", value_name = "FILE", conflicts_with = "host")]
     pub hostfile: Option<PathBuf>,
 
@@ -85,7 +85,7 @@ pub struct Options {
     #[arg(long, value_name = "COMMAND")]
     pub launch_agent: Option<String>,
 
-    /// Begin every line of output with its rank: [3] ...
+    /// Begin every line of output with its rank, in brackets
     #[arg(long, visible_alias = "tag-output")]
     pub tag: bool,
 }

@@ -53,7 +53,8 @@ pub(super) fn custom(template: &str, spec: &HostSpec, how: &How, nonce: &str) ->
 /// The user's `ssh`, never asking anything.
 pub(super) fn ssh(spec: &HostSpec, how: &How, host: &SshHost, nonce: &str) -> Command {
     let mut command = Command::new("ssh");
-    let seconds = how.timeout.as_secs().max(1);
+    // The launcher gives up first, with the limit's name in its message.
+    let seconds = how.timeout.as_secs() + 2;
     command.args(["-x", "-T", "-o", "BatchMode=yes", "-o", "ConnectionAttempts=1", "-o"]);
     command.arg(format!("ConnectTimeout={seconds}"));
     command.args(&host.extra_options);

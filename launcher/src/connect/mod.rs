@@ -338,7 +338,7 @@ impl Waker {
         Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }
 
-    /// Makes the descriptor readable until [`Waker::reset`].
+    /// Makes the descriptor readable until the thread that waits for it has looked.
     pub fn wake(&self) {
         // Fails only when the counter is full: then it is readable already.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());

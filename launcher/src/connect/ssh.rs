@@ -25,7 +25,8 @@ pub(super) enum Outcome {
 const MAX_KEYS: usize = 5;
 
 pub(super) fn run(session: &mut Session, host: &SshHost) -> Outcome {
-    let deadline = Instant::now() + session.how.timeout;
+    // The launcher gives up first, with the limit's name in its message; this only ends a thread that is left.
+    let deadline = Instant::now() + session.how.timeout + Duration::from_secs(1);
     match start(session, host, deadline) {
         Ok((ssh, socket, channel)) => Outcome::Ended(serve(session, &ssh, &socket, channel)),
         Err(outcome) => outcome,

@@ -36,6 +36,9 @@ pub(super) struct SshHost {
     pub(super) extra_options: Vec<OsString>,
 }
 
+/// A reason to need the `ssh` command that a key named in the hostfile takes away.
+const IDENTITIES_ONLY: &str = "identitiesonly yes";
+
 /// Where the user's files are: `ssh` looks in the home of the password database and ignores `HOME`. When the two
 /// differ, `HOME` counts here, and `ssh` is told so.
 struct Homes {
@@ -71,44 +74,58 @@ impl Homes {
     }
 }
 
-/// Finds out how `spec` is reached: as the hostfile says, else as SSH is configured.
+/// Finds out how `spec` is reached.
 pub(super) fn lookup(spec: &HostSpec, client: SshClient) -> Result<SshHost, Failure> {
-    for file in [&spec.identity_file, &spec.known_hosts_file].into_iter().flatten() {
-        if let Err(error) = std::fs::File::open(file) {
-            let message = format!("host {}: {} (from {}): {error}", spec.name, file.display(), spec.place);
-            return Err(Failure::new(ExitCode::Unreachable, message));
+    if let Some(file) = spec.identity.as_ref().filter(|file| !file.exists()) {
+        let message =
+            format!("host {}: the identity file {} ({}) does not exist", spec.name, file.display(), spec.place);
+        return Err(Failure::new(ExitCode::Unreachable, message));
+    }
+    let homes = Homes::find();
+    let mut file_option = Vec::new();
+    let mut host = if client == SshClient::Command && !homes.differ() {
+        // `ssh` reads its configuration by itself.
+        SshHost { identity_files: Vec::new(), user_known_hosts: Vec::new(), ..defaults(spec, &homes) }
+    } else {
+        configured(spec, client, &homes, &mut file_option)?
+    };
+    if let Some(file) = &spec.identity {
+        host.identity_files = vec![file.clone()];
+        host.use_agent = false;
+        host.needs_command.take_if(|why| why == IDENTITIES_ONLY);
+    }
+    if let Some(file) = &spec.known_hosts {
+        host.user_known_hosts = vec![file.clone()];
+        host.global_known_hosts = Vec::new();
+    }
+    let own_files = homes.differ() || spec.known_hosts.is_some();
+    host.extra_options = file_option;
+    let mut option = |text: String| host.extra_options.extend([OsString::from("-o"), text.into()]);
+    if own_files && !host.user_known_hosts.is_empty() {
+        let files: Vec<String> = host.user_known_hosts.iter().map(|p| format!("\"{}\"", p.display())).collect();
+        option(format!("UserKnownHostsFile={}", files.join(" ")));
+    }
+    if spec.known_hosts.is_some() {
+        option("GlobalKnownHostsFile=none".to_string());
+    }
+    if spec.identity.is_some() {
+        option("IdentitiesOnly=yes".to_string());
+    }
+    if homes.differ() || spec.identity.is_some() {
+        for file in host.identity_files.iter().filter(|f| f.exists()) {
+            host.extra_options.extend([OsString::from("-i"), file.clone().into_os_string()]);
         }
     }
-    let mut host = configured(spec, client)?;
-    prefer_hostfile(spec, &mut host);
     Ok(host)
 }
 
-/// The key and the file of host keys that the hostfile names take the place of those configured.
-fn prefer_hostfile(spec: &HostSpec, host: &mut SshHost) {
-    // The first value of an option is the one that `ssh` takes.
-    let mut options: Vec<OsString> = Vec::new();
-    if let Some(file) = &spec.identity_file {
-        host.identity_files = vec![file.clone()];
-        host.use_agent = false;
-        options.extend(["-o".into(), "IdentitiesOnly=yes".into(), "-i".into(), file.into()]);
-    }
-    if let Some(file) = &spec.known_hosts_file {
-        host.user_known_hosts = vec![file.clone()];
-        host.global_known_hosts = Vec::new();
-        // Quoted, since the option takes several files.
-        options.extend(["-o".into(), format!("UserKnownHostsFile=\"{}\"", file.display()).into()]);
-        options.extend(["-o".into(), "GlobalKnownHostsFile=none".into()]);
-    }
-    host.extra_options.splice(0..0, options);
-}
-
-/// How SSH is configured to reach `spec`.
-fn configured(spec: &HostSpec, client: SshClient) -> Result<SshHost, Failure> {
-    let homes = Homes::find();
-    if client == SshClient::Command && !homes.differ() {
-        return Ok(SshHost::default());
-    }
+/// Asks `ssh` for the user's configuration. `file_option` gets what makes `ssh` read that of `HOME`.
+fn configured(
+    spec: &HostSpec,
+    client: SshClient,
+    homes: &Homes,
+    file_option: &mut Vec<OsString>,
+) -> Result<SshHost, Failure> {
     let config = homes.home.join(".ssh/config");
     if !ssh_exists() {
         if config.exists() && client == SshClient::Auto {
@@ -122,15 +139,14 @@ fn configured(spec: &HostSpec, client: SshClient) -> Result<SshHost, Failure> {
                 ),
             ));
         }
-        return Ok(defaults(spec, &homes));
+        return Ok(defaults(spec, homes));
     }
     let mut ssh = Command::new("ssh");
     ssh.arg("-G");
-    let mut file_option = Vec::new();
     if homes.differ() {
         let file = if config.exists() { config.into_os_string() } else { OsString::from("none") };
-        file_option = vec![OsString::from("-F"), file];
-        ssh.args(&file_option);
+        *file_option = vec![OsString::from("-F"), file];
+        ssh.args(&*file_option);
     }
     if let Some(user) = &spec.user {
         ssh.args(["-l", user]);
@@ -147,17 +163,7 @@ fn configured(spec: &HostSpec, client: SshClient) -> Result<SshHost, Failure> {
     if !output.status.success() {
         return Err(failed(String::from_utf8_lossy(&output.stderr).trim().replace('\n', " | ")));
     }
-    let mut host = parse(&String::from_utf8_lossy(&output.stdout), spec, &homes);
-    if homes.differ() {
-        host.extra_options = file_option;
-        let list = |paths: &[PathBuf]| paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(" ");
-        host.extra_options.push("-o".into());
-        host.extra_options.push(format!("UserKnownHostsFile={}", list(&host.user_known_hosts)).into());
-        for file in host.identity_files.iter().filter(|f| f.exists()) {
-            host.extra_options.extend([OsString::from("-i"), file.clone().into_os_string()]);
-        }
-    }
-    Ok(host)
+    Ok(parse(&String::from_utf8_lossy(&output.stdout), spec, homes))
 }
 
 /// What holds when there is no configuration.
@@ -236,7 +242,7 @@ fn parse(text: &str, spec: &HostSpec, homes: &Homes) -> SshHost {
         // The agent may hold the key of a listed file that needs a passphrase: only `ssh` tells which.
         host.use_agent = false;
         if std::env::var_os("SSH_AUTH_SOCK").is_some() {
-            host.needs_command.get_or_insert_with(|| "identitiesonly yes".to_string());
+            host.needs_command.get_or_insert_with(|| IDENTITIES_ONLY.to_string());
         }
     }
     host
@@ -267,25 +273,6 @@ mod tests {
         assert_eq!(host.global_known_hosts, [PathBuf::from("/etc/k")]);
         assert_eq!(host.needs_command, None);
         assert_eq!(host.known_as, "10.0.0.1");
-    }
-
-    #[test]
-    fn the_hostfiles_key_and_host_keys_take_the_place_of_the_configured_ones() {
-        let spec = HostSpec {
-            identity_file: Some("lab/id".into()),
-            known_hosts_file: Some("lab/known hosts".into()),
-            ..spec()
-        };
-        let mut host = parse(PLAIN, &spec, &homes("/home/ann"));
-        host.extra_options = vec!["-o".into(), "UserKnownHostsFile=/x".into()];
-        prefer_hostfile(&spec, &mut host);
-        assert_eq!(host.identity_files, [PathBuf::from("lab/id")]);
-        assert_eq!((host.user_known_hosts, host.global_known_hosts), (vec!["lab/known hosts".into()], vec![]));
-        assert!(!host.use_agent);
-        let options: Vec<_> = host.extra_options.iter().map(|option| option.to_string_lossy()).collect();
-        let ours =
-            "-o IdentitiesOnly=yes -i lab/id -o UserKnownHostsFile=\"lab/known hosts\" -o GlobalKnownHostsFile=none";
-        assert_eq!(options.join(" "), format!("{ours} -o UserKnownHostsFile=/x"));
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl AgentStream {
     }
 }
 
-/// The last [`MAX_NOISE`] bytes of a text that may be long.
+/// The last part (8 KiB) of a text that may be long.
 #[derive(Clone, Debug, Default)]
 pub struct Tail {
     bytes: Vec<u8>,

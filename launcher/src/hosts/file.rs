@@ -1,8 +1,8 @@
 //! The hostfile: one host a line.
 //!
 //! `HOST [slots=N] [group=NAME] [user=NAME] [port=N] [identity=FILE] [known_hosts=FILE]`, where HOST is a host word (see
-//! `entry`) and a FILE is relative to the hostfile's folder. The first field is always a host, so that a host may be
-//! called `slots` or `cpu`. `#` begins a comment at the start of a word.
+//! `entry`) and files are relative to the hostfile. The first field is always a host, so that a host may be called
+//! `slots` or `cpu`. `#` begins a comment at the start of a word.
 
 use super::{HostSpec, entry};
 use std::collections::HashMap;
@@ -99,8 +99,8 @@ pub fn read(path: &Path) -> Result<Vec<HostSpec>, HostfileError> {
 
 fn describe(error: &std::io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::NotFound => "there is no such file".to_string(),
-        std::io::ErrorKind::PermissionDenied => "permission denied".to_string(),
+        std::io::ErrorKind::NotFound => "No such file".to_string(),
+        std::io::ErrorKind::PermissionDenied => "Permission denied".to_string(),
         _ => error.to_string(),
     }
 }
@@ -137,10 +137,15 @@ pub fn parse(path: &str, bytes: &[u8]) -> Result<Vec<HostSpec>, HostfileError> {
     Ok(hosts)
 }
 
-type LineError = (usize, usize, String);
+/// A file that the hostfile names: relative to the hostfile.
+fn beside(hostfile: &str, file: &str) -> PathBuf {
+    Path::new(hostfile).parent().unwrap_or(Path::new("")).join(file)
+}
 
-/// What may follow the host.
+/// The words after the host.
 const WORDS: &str = "slots=N, group=NAME, user=NAME, port=N, identity=FILE and known_hosts=FILE";
+
+type LineError = (usize, usize, String);
 
 fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, LineError> {
     let mut words = words(text);
@@ -149,7 +154,7 @@ fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, Li
     };
     let host = entry::parse(first).map_err(|e| (at + e.start, at + e.end, e.message))?;
     let (mut slots, mut user, mut port, mut group) = (host.slots, host.user, host.port, None);
-    let (mut identity_file, mut known_hosts_file) = (None, None);
+    let (mut identity, mut known_hosts) = (None, None);
     for (at, word) in words {
         let bad = |message: String| (at, at + word.len(), message);
         let Some((key, value)) = word.split_once('=') else {
@@ -170,9 +175,14 @@ fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, Li
             }
             "group" if value.is_empty() => return Err(value_error("the group has no name".to_string())),
             "group" => group.replace(value.to_string()).is_some(),
-            "identity" => identity_file.replace(file(path, value).map_err(value_error)?).is_some(),
-            "known_hosts" => known_hosts_file.replace(file(path, value).map_err(value_error)?).is_some(),
-            _ => return Err(bad(format!("unknown word `{key}=`: known are {WORDS}"))),
+            "identity" | "known_hosts" if value.is_empty() => {
+                return Err(value_error("the file has no name".to_string()));
+            }
+            "identity" => identity.replace(beside(path, value)).is_some(),
+            "known_hosts" => known_hosts.replace(beside(path, value)).is_some(),
+            _ => {
+                return Err(bad(format!("unknown word `{key}=`: known are {WORDS}")));
+            }
         };
         if twice {
             return Err(bad(format!("{key} is given twice on this line")));
@@ -184,19 +194,11 @@ fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, Li
         user: user.clone(),
         port,
         group: group.clone(),
-        identity_file: identity_file.clone(),
-        known_hosts_file: known_hosts_file.clone(),
+        identity: identity.clone(),
+        known_hosts: known_hosts.clone(),
         place: format!("{path}:{number}"),
     };
     Ok(host.names.into_iter().map(spec).collect())
-}
-
-/// A file named in the hostfile at `path`: relative to its folder, absolute as it is.
-fn file(path: &str, value: &str) -> Result<PathBuf, String> {
-    if value.is_empty() {
-        return Err("the file has no name".to_string());
-    }
-    Ok(Path::new(path).parent().unwrap_or(Path::new("")).join(value))
 }
 
 /// The blank-separated words of a line with their byte offsets, up to a word that begins with `#`.

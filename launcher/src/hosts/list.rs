@@ -19,10 +19,8 @@ pub fn parse(lists: &[String]) -> Result<Vec<HostSpec>, String> {
                     slots: parsed.slots,
                     user: parsed.user.clone(),
                     port: parsed.port,
-                    group: None,
-                    identity_file: None,
-                    known_hosts_file: None,
                     place: "-host".to_string(),
+                    ..HostSpec::this_machine()
                 };
                 if !seen.insert(spec.identity()) {
                     return Err(format!(

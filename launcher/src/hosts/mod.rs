@@ -8,7 +8,6 @@ pub mod file;
 pub mod list;
 
 pub use file::HostfileError;
-
 use std::path::PathBuf;
 
 /// One host as the user asked for it.
@@ -24,10 +23,10 @@ pub struct HostSpec {
     pub port: Option<u16>,
     /// The rack or switch it belongs to, if given.
     pub group: Option<String>,
-    /// The one private key to log in with, instead of what SSH is configured to try.
-    pub identity_file: Option<PathBuf>,
-    /// The one file that holds the host's key, instead of the user's and the machine's.
-    pub known_hosts_file: Option<PathBuf>,
+    /// The private key to log in with, instead of those of the user's configuration.
+    pub identity: Option<PathBuf>,
+    /// The file in which the host's key must stand, instead of those of the user's configuration.
+    pub known_hosts: Option<PathBuf>,
     /// Where it was written, for messages: `hosts.txt:3` or `-host`.
     pub place: String,
 }
@@ -43,8 +42,8 @@ impl HostSpec {
             user: None,
             port: None,
             group: None,
-            identity_file: None,
-            known_hosts_file: None,
+            identity: None,
+            known_hosts: None,
             place: Self::DEFAULT_PLACE.to_string(),
         }
     }

@@ -1,6 +1,6 @@
 //! One job from the first connection to the exit code.
 //!
-//! [`state`] decides (pure), [`supervise`] carries out, [`sink`] and [`stdin`] move the ranks' output and input.
+//! [`state`] decides (pure), [`supervise`] carries out, [`sink`] and `stdin` move the ranks' output and input.
 
 mod agreement;
 mod release;

@@ -17,6 +17,10 @@ pub const AGENT_MARKER: &str = "RSRUN-AGENT";
 /// The environment variable that tells a program which descriptor holds its [`Boot`].
 pub const BOOT_FD_VARIABLE: &str = "SPMD_BOOT_FD";
 
+/// The environment variable that tells a program which descriptor is its control socket to the agent. Not part of
+/// [`Boot`], so that a program of another version, which cannot read that, can still say so.
+pub const CONTROL_FD_VARIABLE: &str = "SPMD_CONTROL_FD";
+
 /// The first bytes of the boot memfd; a little-endian `u32` protocol version, a `u32` length and that many bytes of
 /// package version text follow, then the encoded [`Boot`].
 pub const BOOT_MAGIC: [u8; 8] = *b"SPMDBOOT";
@@ -62,8 +66,6 @@ pub struct Boot {
     pub host_of: Vec<u32>,
     /// All hosts of the job.
     pub hosts: Vec<Host>,
-    /// The inherited control socket to the agent.
-    pub control_fd: i32,
     /// The inherited memfd that all ranks of this host share.
     pub segment_fd: i32,
     /// For every rank of this host, in rank order, the inherited eventfd that wakes it.

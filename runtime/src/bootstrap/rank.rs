@@ -3,7 +3,9 @@
 use super::{
     frame::{self, Decoder},
     inherited,
-    messages::{BOOT_FD_VARIABLE, BOOT_MAGIC, Boot, FromRank, Hello, PROTOCOL, RANK_MAGIC, Release, ToRank},
+    messages::{
+        BOOT_FD_VARIABLE, BOOT_MAGIC, Boot, CONTROL_FD_VARIABLE, FromRank, Hello, PROTOCOL, RANK_MAGIC, Release, ToRank,
+    },
 };
 use crate::error::{Context, Error, Result};
 use std::{
@@ -20,32 +22,38 @@ const OTHER_LAUNCHERS: [(&str, &str); 3] = [
 ];
 
 /// What the agent handed over; `None` when this program was started without `rsrun`.
-pub(crate) fn born_with() -> Result<Option<Boot>> {
-    let Some(number) = std::env::var_os(BOOT_FD_VARIABLE) else {
+pub(crate) fn born_with() -> Result<Option<(Boot, Control)>> {
+    let Some(number) = descriptor(BOOT_FD_VARIABLE)? else {
         return refuse_other_launchers().map(|()| None);
     };
     let bad = |reason: String| Error::Bootstrap { reason };
-    let number = number
-        .to_str()
-        .and_then(|number| number.parse().ok())
-        .ok_or_else(|| bad(format!("{BOOT_FD_VARIABLE}={} is not a descriptor", number.display())))?;
     let mut file = std::fs::File::from(inherited::take(number, "boot record")?);
+    let control = Control::take()?;
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0))
         .and_then(|_| file.take(frame::MAX_FRAME as u64 + 4096).read_to_end(&mut bytes))
         .context("reading the launcher's boot record")?;
-    let body = versioned(&bytes, BOOT_MAGIC)
-        .ok_or_else(|| bad("the launcher's boot record is garbled".into()))?
-        .map_err(|(protocol, version)| {
-            bad(format!(
-                "rsrun {version} speaks protocol {protocol}, this program was built with spmd {} and protocol {PROTOCOL}: \
-                 build the program and rsrun from the same version",
-                env!("CARGO_PKG_VERSION")
-            ))
-        });
-    let boot: Boot = frame::decode(body?).map_err(|error| bad(format!("the launcher's boot record: {error}")))?;
+    let body = versioned(&bytes, BOOT_MAGIC).ok_or_else(|| bad("the launcher's boot record is garbled".into()))?;
+    let body = body.map_err(|(protocol, version)| {
+        control.present_version();
+        bad(format!(
+            "rsrun {version} speaks protocol {protocol}, this program was built with spmd {} and protocol {PROTOCOL}: \
+             build the program and rsrun from the same version",
+            env!("CARGO_PKG_VERSION")
+        ))
+    })?;
+    let boot: Boot = frame::decode(body).map_err(|error| bad(format!("the launcher's boot record: {error}")))?;
     check(&boot)?;
-    Ok(Some(boot))
+    Ok(Some((boot, control)))
+}
+
+/// The number of a descriptor in a variable that the agent sets.
+fn descriptor(variable: &str) -> Result<Option<i32>> {
+    let Some(text) = std::env::var_os(variable) else { return Ok(None) };
+    let number = text.to_str().and_then(|number| number.parse().ok());
+    number.map(Some).ok_or_else(|| Error::Bootstrap {
+        reason: format!("{variable}={} is not a descriptor: only rsrun sets it", text.display()),
+    })
 }
 
 /// What a stream or record begins with: `magic, protocol, length, version text`.
@@ -104,9 +112,18 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn take(boot: &Boot) -> Result<Self> {
-        let socket = UnixStream::from(inherited::take(boot.control_fd, "control socket")?);
+    fn take() -> Result<Self> {
+        let number = descriptor(CONTROL_FD_VARIABLE)?.ok_or_else(|| Error::Bootstrap {
+            reason: format!("{BOOT_FD_VARIABLE} is set and {CONTROL_FD_VARIABLE} is not: rsrun sets both"),
+        })?;
+        let socket = UnixStream::from(inherited::take(number, "control socket")?);
         Ok(Control { socket, reader: Mutex::default() })
+    }
+
+    /// Tells the agent, which speaks another protocol, which one this program speaks. The error is already known here;
+    /// this lets the launcher report it with both versions.
+    fn present_version(&self) {
+        let _ = (&self.socket).write_all(&versioned_prefix(RANK_MAGIC));
     }
 
     /// The inherited segment and eventfds.

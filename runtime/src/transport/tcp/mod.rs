@@ -8,6 +8,9 @@ mod connection;
 mod dial;
 mod handshake;
 mod socket;
+#[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "numbers of a pattern")]
+mod tests;
 mod welcome;
 
 use super::{Departure, Sink, Transport, record::Header};
