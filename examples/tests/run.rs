@@ -3,7 +3,7 @@
 use spmd_lab::programs::{Outcome, Programs, run};
 use std::collections::BTreeSet;
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -18,6 +18,9 @@ fn alone(example: &str) -> Outcome {
 }
 
 fn on(ranks: usize, example: &str) -> Outcome {
+    // One job at a time: ranks that wait use up the processors that another job needs.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let (ranks, slots) = (ranks.to_string(), format!("localhost:{ranks}"));
     let program = programs().example(example).display().to_string();
     run(&mut programs().launch(&["-n", &ranks, "-host", &slots, &program]), LIMIT).succeeded()

@@ -11,6 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+/// What `cargo build` needs to build `rsrun` and the examples, and nothing that only their tests need.
+#[rustfmt::skip]
+pub const BUILD: &[&str] = &[
+    "build", "--package", "rsrun", "--package", "spmd-examples", "--bin", "rsrun", "--example", "hello", "--example",
+    "pingpong", "--example", "train", "--example", "halo",
+];
+
 /// Where the programs were built.
 #[derive(Clone, Debug)]
 pub struct Programs {
@@ -18,12 +25,13 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds `rsrun` and the examples in the profile of the calling test, unless they are up to date.
+    /// Builds `rsrun` and the examples in the profile of the calling test, unless they are up to date; `more` is added
+    /// to the command line of `cargo build`.
     ///
     /// # Panics
     /// They do not build, or the caller is no test that cargo built.
     #[must_use]
-    pub fn build(features: &[&str]) -> Self {
+    pub fn build(more: &[&str]) -> Self {
         // target/PROFILE/deps/TEST
         let test = std::env::current_exe().expect("a test knows its own path");
         let folder = test.ancestors().nth(2).expect("cargo puts tests two folders deep").to_owned();
@@ -33,10 +41,7 @@ impl Programs {
             return programs;
         }
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--quiet", "--package", "rsrun", "--package", "spmd-examples", "--bins", "--examples"]);
-        for feature in features {
-            cargo.args(["--features", feature]);
-        }
+        cargo.args(BUILD).arg("--quiet").args(more);
         if programs.folder.ends_with("release") {
             cargo.arg("--release");
         }

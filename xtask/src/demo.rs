@@ -6,6 +6,7 @@ use crate::lab::{self, Up};
 use crate::setup;
 use crate::system::Rights;
 use spmd_lab::netns::{self, Lab};
+use spmd_lab::programs::BUILD;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
@@ -15,8 +16,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     setup::run()?;
     let interrupts = Interrupts::catch()?;
     println!("demo: building rsrun and the examples");
-    let build = ["build", "--release", "--package", "rsrun", "--package", "spmd-examples", "--bins", "--examples"];
-    interrupts.run(&mut cargo(&build))?;
+    interrupts.run(cargo(BUILD).arg("--release"))?;
 
     // Three slots a host, so that eight ranks need all three.
     let up = Up { hosts: 3, slots: 3, name: "demo".into(), user: None };

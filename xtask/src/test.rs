@@ -4,6 +4,7 @@ use crate::command::{Interrupts, cargo, line, target};
 use crate::error::{Result, XtaskError};
 use crate::setup;
 use crate::system::{Rights, has_program, quiet};
+use spmd_lab::programs::BUILD;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -173,11 +174,7 @@ fn tests() -> Plan {
 }
 
 fn examples() -> Plan {
-    // What the tests start must be there before they do.
-    run_all([
-        cargo(&["build", "--package", "rsrun", "--package", "spmd-examples", "--bins", "--examples"]),
-        cargo(&["test", "--package", "spmd-examples"]),
-    ])
+    run_all([cargo(&["test", "--package", "spmd-examples"])])
 }
 
 fn mpi() -> Plan {
@@ -216,7 +213,7 @@ fn lab() -> Plan {
         let runner = format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER", std::env::consts::ARCH.to_uppercase());
         test.env(runner, "sudo -n -E");
     }
-    run_all([cargo(&["build", "--package", "rsrun", "--package", "spmd-examples", "--bins", "--examples"]), test])
+    run_all([cargo(BUILD), test])
 }
 
 /// `cargo xtask deny`.
