@@ -37,15 +37,21 @@ pub(crate) struct SharedMemory {
     local_of: Vec<Option<u32>>,
     /// For every place the rank of the world, its two rings and its eventfd; none for ourselves.
     peers: Vec<Option<Peer>>,
+    /// Places whose ring to us is in use. Others are not looked at: that alone would make the kernel find memory for
+    /// them, and there are as many as pairs of ranks.
+    active: Vec<usize>,
+    /// Those of `active`, as the segment says it: in words of 64 places.
+    announced: Vec<u64>,
     wake: Vec<OwnedFd>,
     largest: usize,
 }
 
+/// Rings are taken in hand when they are first used.
 #[derive(Debug)]
 struct Peer {
     rank: usize,
-    out: Producer<MappedRing>,
-    inn: Consumer<MappedRing>,
+    out: Option<Producer<MappedRing>>,
+    inn: Option<Consumer<MappedRing>>,
     departed: bool,
 }
 
@@ -56,15 +62,28 @@ impl SharedMemory {
         let mut peers = Vec::with_capacity(ranks.len());
         for (place, &rank) in ranks.iter().enumerate() {
             local_of[rank] = u32::try_from(place).ok();
-            peers.push((place != local).then(|| Peer {
-                rank,
-                out: Producer::new(segment.ring(local, place)),
-                inn: Consumer::new(segment.ring(place, local)),
-                departed: false,
-            }));
+            peers.push((place != local).then_some(Peer { rank, out: None, inn: None, departed: false }));
         }
         let largest = (segment.ring(local, local).capacity() / 4).saturating_sub(HEADER) & !(ALIGN - 1);
-        SharedMemory { segment, local, local_of, peers, wake, largest }
+        let announced = vec![0; ranks.len().div_ceil(64)];
+        SharedMemory { segment, local, local_of, peers, active: Vec::new(), announced, wake, largest }
+    }
+
+    /// Takes rings in hand that peers have begun to use.
+    fn find_active(&mut self) {
+        for (index, known) in self.announced.iter_mut().enumerate() {
+            let now = self.segment.announced(self.local, index);
+            let mut new = now & !*known;
+            *known |= now;
+            while new != 0 {
+                let place = 64 * index + new.trailing_zeros() as usize;
+                new &= new - 1;
+                if let Some(Some(peer)) = self.peers.get_mut(place) {
+                    peer.inn = Some(Consumer::new(self.segment.ring(place, self.local)));
+                    self.active.push(place);
+                }
+            }
+        }
     }
 
     /// The eventfd that wakes this rank.
@@ -96,7 +115,11 @@ impl Transport for SharedMemory {
         let Some(place) = self.local_of[peer].map(|place| place as usize) else { return Ok(false) };
         let Some(to) = self.peers[place].as_mut() else { return Ok(false) };
         let padding = payload.len().wrapping_neg() % ALIGN;
-        if !to.out.push(&[bytemuck::bytes_of(header), payload, &[0; ALIGN][..padding]]) {
+        let out = to.out.get_or_insert_with(|| {
+            self.segment.announce(self.local, place);
+            Producer::new(self.segment.ring(self.local, place))
+        });
+        if !out.push(&[bytemuck::bytes_of(header), payload, &[0; ALIGN][..padding]]) {
             return Ok(false);
         }
         self.wake(place)?;
@@ -109,24 +132,36 @@ impl Transport for SharedMemory {
 
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {
         let mut moved = false;
-        for place in 0..self.peers.len() {
+        self.find_active();
+        for at in 0..self.active.len() {
+            let place = self.active[at];
             let Some(peer) = self.peers[place].as_mut() else { continue };
+            let rank = peer.rank;
+            let Some(ring) = peer.inn.as_mut() else { continue };
             let mut taken = 0;
-            while taken < BURST && peer.inn.available() > 0 {
-                receive(peer, sink)?;
+            while taken < BURST && ring.available() > 0 {
+                receive(rank, ring, sink)?;
                 taken += 1;
             }
             if taken > 0 {
                 moved = true;
                 // It may sleep because its ring was full.
                 self.wake(place)?;
-            } else if !peer.departed && self.segment.finished(place).load(Ordering::Acquire) != 0 {
-                // The flag was set after the last record was published: look once more.
-                if peer.inn.available() == 0 {
-                    peer.departed = true;
-                    sink.departed(peer.rank, Departure::Finished);
-                }
-                moved = true;
+            }
+        }
+        for place in 0..self.peers.len() {
+            let gone = self.peers[place].as_ref().is_some_and(|peer| !peer.departed)
+                && self.segment.finished(place).load(Ordering::Acquire) != 0;
+            if !gone {
+                continue;
+            }
+            moved = true;
+            // The flag was set after the last record was published: look once more.
+            self.find_active();
+            let Some(peer) = self.peers[place].as_mut() else { continue };
+            if peer.inn.as_mut().is_none_or(|ring| ring.available() == 0) {
+                peer.departed = true;
+                sink.departed(peer.rank, Departure::Finished);
             }
         }
         Ok(moved)
@@ -152,23 +187,23 @@ impl Transport for SharedMemory {
     }
 }
 
-/// Takes one record out of the ring from `peer`.
-fn receive(peer: &mut Peer, sink: &mut dyn Sink) -> Result<()> {
-    let corrupt = |what| Error::Corrupt { peer: peer.rank, what };
-    let available = peer.inn.available();
+/// Takes one record out of the ring from rank `peer`.
+fn receive(peer: usize, ring: &mut Consumer<MappedRing>, sink: &mut dyn Sink) -> Result<()> {
+    let corrupt = |what| Error::Corrupt { peer, what };
+    let available = ring.available();
     if available < HEADER {
         return Err(corrupt("half a header"));
     }
     let mut bytes = [0; HEADER];
-    peer.inn.peek(0, &mut bytes);
+    ring.peek(0, &mut bytes);
     let header = Header::from_bytes(&bytes);
     let length = (header.payload as usize).next_multiple_of(ALIGN);
     if Kind::from_byte(header.kind).is_none() || available - HEADER < length {
         return Err(corrupt("unknown kind or length"));
     }
-    let mut payload = InRing { ring: &peer.inn, at: HEADER, left: header.payload as usize };
-    let delivered = sink.record(peer.rank, &header, &mut payload);
-    peer.inn.release(HEADER + length);
+    let mut payload = InRing { ring: &*ring, at: HEADER, left: header.payload as usize };
+    let delivered = sink.record(peer, &header, &mut payload);
+    ring.release(HEADER + length);
     delivered
 }
 
