@@ -4,10 +4,11 @@
 //! allocation, no locks.
 #![expect(unsafe_code, reason = "fork and pre_exec are unsafe by nature; each use says why it is sound")]
 
-use rustix::io::{FdFlags, fcntl_setfd};
+pub(crate) mod child;
+
 use rustix::process::{Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit};
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -41,15 +42,6 @@ pub(crate) fn fork() -> io::Result<Fork> {
 /// Lets a child of the launcher or the agent start with the open-file limit it would have had without us, and, with
 /// `dies_with_us`, die when the calling thread does.
 pub(crate) fn prepare_child(command: &mut Command, open_files: Option<u64>, dies_with_us: bool) {
-    prepare(command, open_files, dies_with_us, Vec::new());
-}
-
-/// As [`prepare_child`], for a rank: it dies with the agent, inherits `inherited`, and all signals act as by default.
-pub(crate) fn prepare_rank(command: &mut Command, open_files: Option<u64>, inherited: Vec<RawFd>) {
-    prepare(command, open_files, true, inherited);
-}
-
-fn prepare(command: &mut Command, open_files: Option<u64>, dies_with_us: bool, inherited: Vec<RawFd>) {
     let parent = rustix::process::getpid();
     let limit = open_files.map(|soft| Rlimit { current: Some(soft), ..getrlimit(Resource::Nofile) });
     let hook = move || -> io::Result<()> {
@@ -61,11 +53,6 @@ fn prepare(command: &mut Command, open_files: Option<u64>, dies_with_us: bool, i
             }
         }
         default_signals();
-        for fd in &inherited {
-            // SAFETY: the parent keeps these descriptors open until the spawn has returned.
-            let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
-            fcntl_setfd(fd, FdFlags::empty())?;
-        }
         if let Some(limit) = limit {
             setrlimit(Resource::Nofile, limit)?;
         }

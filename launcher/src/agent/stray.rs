@@ -68,10 +68,8 @@ mod tests {
             host_of: vec![],
             hosts: vec![],
             host: 0,
-            program: vec![],
-            arguments: vec![],
-            environment: vec![],
-            directory: vec![],
+            apps: vec![],
+            app_of: vec![],
             files_read: vec![],
             variables_read: variables_read
                 .iter()

@@ -3,17 +3,26 @@
 /// What rsrun is.
 pub(super) const ABOUT: &str = "Starts a program as many ranks on one or several hosts, and ends when they end.";
 
+/// Headings of the groups of options.
+pub(super) const PROGRAMS: &str = "Each program (also after a `:`)";
+/// Where ranks run.
+pub(super) const HOSTS: &str = "Hosts";
+/// Configuration keys.
+pub(super) const SETTINGS: &str = "Settings";
+/// What is printed.
+pub(super) const OUTPUT: &str = "Output";
+/// How long, and when not.
+pub(super) const LIFE: &str = "Life and death";
+
 /// How it is called.
-pub(super) const USAGE: &str =
-    "rsrun [OPTIONS] PROGRAM [ARGUMENTS]...\n       rsrun config [--json] [--changed] [--set KEY=VALUE]...";
+pub(super) const USAGE: &str = "rsrun [OPTIONS] PROGRAM [ARGUMENTS]... [: [OPTIONS] PROGRAM [ARGUMENTS]...]...\n       rsrun [OPTIONS] --app FILE\n       rsrun config [--json] [--changed] [--set KEY=VALUE]...\n       rsrun completions bash|zsh|fish\n       rsrun man";
 
 /// What `rsrun config` is.
 pub(super) const CONFIG_ABOUT: &str =
     "Prints every configuration key: its value, where the value came from, and what it overrode.";
 
 /// Examples.
-const EXAMPLES: &str = "\
-Options stop at the first word that is none: everything from PROGRAM on belongs to the program.
+const EXAMPLES: &str = r#"Options stop at the first word that is none: everything from PROGRAM on belongs to the program.
 Long options may be written with one dash: -np 4, -hostfile hosts, -wdir /tmp.
 
 Examples:
@@ -22,6 +31,9 @@ Examples:
   rsrun -host a:2,b:2 hostname             2 ranks on a and 2 on b
   rsrun -x OMP_NUM_THREADS=1 -n 8 ./app    with a variable set for every rank
   rsrun --set transport.allow=tcp -n 2 ./app
+  rsrun -n 1 ./master : -n 4 ./worker      two programs in one world: rank 0, and ranks 1 to 4
+  rsrun --app job.toml                     the same from a file
+  rsrun -n 8 --wrap 'perf record -o perf.%r' --wrap-ranks 0,4-7 ./app
   rsrun config --changed                   which settings are not at their default, and who set them
 
 Hostfile, one host a line (# begins a comment):
@@ -33,11 +45,21 @@ Hostfile, one host a line (# begins a comment):
   n8 identity=key known_hosts=file   instead of what the SSH configuration says; relative to the hostfile
 Without slots a host takes as many ranks as it has cores that may be used there.
 
+Job file, in TOML, one table a program (only `program` must be there; with several programs also `ranks`):
+  [[app]]
+  ranks = 2
+  program = "./solver"
+  arguments = ["-i", "in.dat"]
+  directory = "/data"
+  environment = { OMP_NUM_THREADS = "4" }
+  wrap = "perf record -o perf.%r"
+  wrap_ranks = "0"
+
 Hosts are reached by SSH without any question asked: keys in ssh-agent or in files, host keys in known_hosts.
 rsrun must be installed there at the same path as here.
 
 Exit codes:
-";
+"#;
 
 /// Examples and exit codes.
 pub(super) fn after() -> String {

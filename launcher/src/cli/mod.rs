@@ -2,8 +2,16 @@
 //!
 //! Pure apart from reading what clap needs: words in, [`Invocation`] or an error out.
 
+mod apps;
+mod foreign;
 mod help;
+mod job_file;
+mod ranges;
+mod texts;
 mod words;
+
+pub use apps::{AppLine, AppOptions};
+pub use ranges::Ranges;
 
 use crate::exit::{ExitCode, Failure};
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
@@ -30,10 +38,8 @@ pub struct Run {
     pub options: Options,
     /// `--set`, `--mca` and options that stand for keys, in the order given.
     pub settings: Vec<CommandLineSetting>,
-    /// The program as written.
-    pub program: OsString,
-    /// Its arguments.
-    pub arguments: Vec<OsString>,
+    /// The programs, at least one; ranks are numbered through them in this order.
+    pub apps: Vec<AppLine>,
 }
 
 /// Options of a run. Every long option may also be written with one dash.
@@ -41,52 +47,56 @@ pub struct Run {
 #[command(name = "rsrun", version, about = help::ABOUT, after_help = help::after(), override_usage = help::USAGE)]
 #[command(disable_help_subcommand = true, max_term_width = 110)]
 pub struct Options {
-    /// How many ranks to start; without it, one for each slot
-    #[arg(short = 'n', long = "np", visible_short_alias = 'c', value_name = "N", value_parser = words::count)]
-    pub ranks: Option<u32>,
+    /// What each program may have of its own.
+    #[command(flatten)]
+    pub app: AppOptions,
+
+    /// Take the programs from a job file (see below)
+    #[arg(long = "app", value_name = "FILE", help_heading = help::PROGRAMS)]
+    pub job_file: Option<PathBuf>,
 
     /// File with one host a line: HOST [slots=N] [group=NAME] ..., see below
-    #[arg(long, visible_alias = "machinefile", value_name = "FILE", conflicts_with = "host")]
+    #[arg(help_heading = help::HOSTS, long, visible_alias = "machinefile", value_name = "FILE", conflicts_with = "host")]
     pub hostfile: Option<PathBuf>,
 
     /// Hosts, for example a:2,b (2 slots on a, as many on b as it has cores)
-    #[arg(short = 'H', long, value_name = "HOST[:SLOTS],...")]
+    #[arg(help_heading = help::HOSTS, short = 'H', long, value_name = "HOST[:SLOTS],...")]
     pub host: Vec<String>,
 
     /// Allow more ranks than slots
-    #[arg(long)]
+    #[arg(help_heading = help::HOSTS, long)]
     pub oversubscribe: bool,
 
-    /// Set a variable for every rank, or pass on the value it has here
-    #[arg(short = 'x', value_name = "NAME[=VALUE]")]
-    pub export: Vec<OsString>,
-
-    /// The directory to start in, on every host; without it, the present one
-    #[arg(long, visible_alias = "wd", value_name = "DIR")]
-    pub wdir: Option<PathBuf>,
-
     /// Set a configuration key (see `rsrun config`)
-    #[arg(long, value_name = "KEY=VALUE", action = ArgAction::Append)]
+    #[arg(help_heading = help::SETTINGS, long, value_name = "KEY=VALUE", action = ArgAction::Append)]
     pub set: Vec<String>,
 
     /// The same in two words, with names as Open MPI users know them
-    #[arg(long, num_args = 2, value_names = ["KEY", "VALUE"], action = ArgAction::Append)]
+    #[arg(help_heading = help::SETTINGS, long, num_args = 2, value_names = ["KEY", "VALUE"], action = ArgAction::Append)]
     pub mca: Vec<String>,
 
     /// Configuration file of this job, over the system's and the user's
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = help::SETTINGS, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
     /// End the job after so long, with exit code 124 (seconds, or 90s, 5min, 2h)
-    #[arg(long, value_name = "TIME", value_parser = words::time)]
+    #[arg(help_heading = help::LIFE, long, value_name = "TIME", value_parser = words::time)]
     pub timeout: Option<Duration>,
 
     /// Command that starts the agent on a host instead of SSH; {host} is replaced, or the host appended
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(help_heading = help::HOSTS, long, value_name = "COMMAND")]
     pub launch_agent: Option<String>,
 
+    /// When the job has ended, say how long each phase of its start took
+    #[arg(long, help_heading = help::OUTPUT)]
+    pub phases: bool,
+
+    /// Say nothing when rsrun is run by root
+    #[arg(long, help_heading = help::LIFE)]
+    pub allow_run_as_root: bool,
+
     /// Begin every line of output with its rank, in brackets
-    #[arg(long, visible_alias = "tag-output")]
+    #[arg(help_heading = help::OUTPUT, long, visible_alias = "tag-output")]
     pub tag: bool,
 }
 
@@ -139,6 +149,11 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
             Err(text) => Invocation::Text(text),
         });
     }
+    match words.first() {
+        Some(word) if word == "completions" => return texts::completions(&words[1..]).map(Invocation::Text),
+        Some(word) if word == "man" => return texts::manual(&words[1..]).map(Invocation::Text),
+        _ => {}
+    }
     let command = Options::command();
     let split = words::split(&command, words);
     let matches = match matches(command, "rsrun", split.options)? {
@@ -154,14 +169,18 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
             value: command.clone(),
         });
     }
-    let mut program = split.program.into_iter();
-    let Some(first) = program.next() else {
-        return Err(usage("which program? For example: rsrun -n 4 ./app (see rsrun --help)"));
+    let apps = match &options.job_file {
+        None => apps::on_command_line(&options.app, split.program, split.literal)?,
+        Some(file) => {
+            if let Some(extra) = split.program.first() {
+                return Err(usage(format!("{}: the programs are in the job file", extra.display())));
+            }
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| Failure::new(ExitCode::Data, format!("the job file {}: {error}", file.display())))?;
+            job_file::with_options(job_file::parse(file, &text)?, &options.app)?
+        }
     };
-    if first.is_empty() {
-        return Err(usage("the program's name is empty"));
-    }
-    Ok(Invocation::Run(Box::new(Run { options, settings, program: first, arguments: program.collect() })))
+    Ok(Invocation::Run(Box::new(Run { options, settings, apps })))
 }
 
 fn usage(message: impl Into<String>) -> Failure {
@@ -174,13 +193,17 @@ fn matches(
     name: &str,
     words: Vec<OsString>,
 ) -> Result<Result<clap::ArgMatches, String>, Failure> {
-    use clap::error::ErrorKind;
+    use clap::error::{ContextKind, ErrorKind};
     match command.try_get_matches_from(std::iter::once(OsString::from(name)).chain(words)) {
         Ok(matches) => Ok(Ok(matches)),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Err(error.render().to_string()))
         }
-        Err(error) => Err(usage(words::one_line(&error.render().to_string()))),
+        Err(error) => {
+            let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+            let hint = unknown.filter(|_| error.kind() == ErrorKind::UnknownArgument).and_then(|o| foreign::hint(&o));
+            Err(usage(hint.unwrap_or_else(|| words::one_line(&error.render().to_string()))))
+        }
     }
 }
 

@@ -20,10 +20,10 @@ fn error(text: &[&str]) -> String {
 #[test]
 fn long_options_may_have_one_dash() {
     for number in [["-n", "4"], ["-np", "4"], ["--np", "4"]] {
-        assert_eq!(run(&[number[0], number[1], "app"]).options.ranks, Some(4));
+        assert_eq!(run(&[number[0], number[1], "app"]).options.app.ranks, Some(4));
     }
-    assert_eq!(run(&["-n4", "app"]).options.ranks, Some(4));
-    assert_eq!(run(&["-np=4", "app"]).options.ranks, Some(4));
+    assert_eq!(run(&["-n4", "app"]).options.app.ranks, Some(4));
+    assert_eq!(run(&["-np=4", "app"]).options.app.ranks, Some(4));
     for file in ["-hostfile", "--hostfile", "-machinefile", "--machinefile"] {
         assert_eq!(run(&[file, "h", "app"]).options.hostfile, Some(PathBuf::from("h")));
     }
@@ -31,7 +31,7 @@ fn long_options_may_have_one_dash() {
         assert_eq!(run(&[host, "a:2,b", "app"]).options.host, ["a:2,b"]);
     }
     let all = run(&["-wdir", "/d", "-timeout", "5", "-oversubscribe", "-launch-agent", "x y", "-tag", "app"]);
-    assert_eq!(all.options.wdir, Some(PathBuf::from("/d")));
+    assert_eq!(all.options.app.wdir, Some(PathBuf::from("/d")));
     assert_eq!(all.options.timeout, Some(Duration::from_secs(5)));
     assert!(all.options.oversubscribe && all.options.tag);
     assert_eq!(all.settings[0].key, "launch.agent");
@@ -40,13 +40,13 @@ fn long_options_may_have_one_dash() {
 #[test]
 fn options_stop_at_the_program() {
     let job = run(&["-n", "2", "app", "-n", "3", "--help", "-x", "--"]);
-    assert_eq!(job.options.ranks, Some(2));
-    assert_eq!(job.program, "app");
-    assert_eq!(job.arguments, words(&["-n", "3", "--help", "-x", "--"]));
+    assert_eq!(job.options.app.ranks, Some(2));
+    assert_eq!(job.apps[0].program, "app");
+    assert_eq!(job.apps[0].arguments, words(&["-n", "3", "--help", "-x", "--"]));
     let job = run(&["-n", "2", "--", "-odd-name", "--", "x"]);
-    assert_eq!((job.program, job.arguments), ("-odd-name".into(), words(&["--", "x"])));
+    assert_eq!((job.apps[0].program, job.apps[0].arguments), ("-odd-name".into(), words(&["--", "x"])));
     let job = run(&["--mca", "a", "b", "config"]);
-    assert_eq!(job.program, "config");
+    assert_eq!(job.apps[0].program, "config");
 }
 
 #[test]

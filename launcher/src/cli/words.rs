@@ -13,6 +13,8 @@ pub(super) struct Split {
     pub(super) options: Vec<OsString>,
     /// The program and its arguments.
     pub(super) program: Vec<OsString>,
+    /// `--` stood between them.
+    pub(super) literal: bool,
 }
 
 /// Splits at the first word that is neither an option nor an option's value. `--` ends the options, too.
@@ -23,6 +25,7 @@ pub(super) fn split(command: &clap::Command, words: Vec<OsString>) -> Split {
         let bytes = word.as_bytes();
         if bytes == b"--" {
             split.program = words.collect();
+            split.literal = true;
             break;
         }
         if bytes.len() < 2 || bytes[0] != b'-' {

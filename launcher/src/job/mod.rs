@@ -3,6 +3,7 @@
 //! [`state`] decides (pure), [`supervise`] carries out, [`sink`] and `stdin` move the ranks' output and input.
 
 mod agreement;
+pub mod apps;
 mod release;
 pub mod sink;
 pub mod state;

@@ -9,6 +9,7 @@ mod ranks;
 #[cfg(test)]
 mod tests;
 
+use super::apps::{self, PlannedApp};
 use super::stdin;
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::HostSpec;
@@ -31,7 +32,9 @@ pub struct Plan {
     pub hosts_named: bool,
     /// Several hosts may be one machine, because the user's own command starts the agents.
     pub same_machine_allowed: bool,
-    /// What every agent is told; the fields about hosts are filled in here.
+    /// The programs; they decide what `ranks` is.
+    pub apps: Vec<PlannedApp>,
+    /// What every agent is told; the fields about hosts and programs are filled in here.
     pub start: Start,
     /// The hash of `start.snapshot`.
     pub snapshot_hash: [u8; 32],
@@ -309,7 +312,10 @@ impl Job {
             .map(|h| Host { name: self.plan.hosts[*h].name.clone(), group: self.plan.hosts[*h].group.clone() })
             .collect();
         start.host_of = placed.iter().map(|host| index[&(*host as usize)]).collect();
+        let apps = apps::of_ranks(&self.plan.apps, placed.len());
         for host in &used {
+            let here = placed.iter().zip(&apps).filter(|(placed, _)| **placed as usize == *host);
+            (start.apps, start.app_of) = apps::slice(&self.plan.apps, here.map(|(_, app)| *app));
             let state = &self.hosts[*host];
             let ranks = on_machine.get(state.machine.as_str()).copied().unwrap_or(0);
             let own = Start { host: index[host], oversubscribed: ranks > state.cores.max(1), ..start.clone() };

@@ -2,10 +2,11 @@
 //!
 //! One thread runs the loop; all others only send it events.
 
+use super::apps;
 use super::sink::{Sink, SinkEvent};
 use super::state::{Action, Event, Job, Plan};
 use super::stdin::Stdin;
-use crate::cli::{self, Run};
+use crate::cli::Run;
 use crate::connect::{self, How, Link, LinkEvent, SshClient};
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::{self, HostSpec};
@@ -15,7 +16,6 @@ use spmd::bootstrap::frame;
 use spmd::bootstrap::messages::{JobKey, Start};
 use spmd::config::keys;
 use std::collections::HashMap;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -213,16 +213,7 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         (None, []) => vec![HostSpec::this_machine()],
         (None, lists) => hosts::list::parse(lists).map_err(|e| Failure::new(ExitCode::Usage, e))?,
     };
-    let directory = match (&options.wdir, std::env::current_dir()) {
-        (Some(directory), Ok(here)) => here.join(directory),
-        (Some(directory), Err(_)) => directory.clone(),
-        (None, Ok(here)) => here,
-        (None, Err(error)) => {
-            let message = format!("the present directory cannot be found ({error}): give one with -wdir DIR");
-            return Err(Failure::new(ExitCode::Directory, message));
-        }
-    };
-    let exports = cli::exports(&options.export)?;
+    let (apps, missing) = apps::plan(&run.apps)?;
     let key: [u8; 32] = crate::random(32).try_into().map_err(|_| internal("a key has 32 bytes"))?;
     let start = Start {
         job: crate::random_hex(8),
@@ -231,10 +222,8 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         host_of: Vec::new(),
         hosts: Vec::new(),
         host: 0,
-        program: run.program.as_bytes().to_vec(),
-        arguments: run.arguments.iter().map(|a| a.as_bytes().to_vec()).collect(),
-        environment: exports.variables,
-        directory: directory.into_os_string().into_vec(),
+        apps: Vec::new(),
+        app_of: Vec::new(),
         files_read: settings.files_read.clone(),
         variables_read: settings.variables_read.clone(),
         oversubscribed: false,
@@ -242,7 +231,8 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
     let plan = Plan {
         hosts_named: options.hostfile.is_some() || !options.host.is_empty(),
         hosts,
-        ranks: options.ranks,
+        ranks: apps::total(&apps),
+        apps,
         oversubscribe: options.oversubscribe,
         same_machine_allowed: !snapshot.get(keys::LAUNCH_AGENT).is_empty(),
         snapshot_hash: snapshot.hash(),
@@ -253,7 +243,7 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         grace: snapshot.get(keys::LAUNCH_GRACE),
         timeout: options.timeout,
     };
-    Ok((plan, exports.missing))
+    Ok((plan, missing))
 }
 
 fn how(settings: &Settings, open_files: Option<u64>) -> Result<How, Failure> {

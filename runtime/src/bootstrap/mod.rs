@@ -9,5 +9,6 @@ mod inherited;
 pub mod messages;
 #[cfg(not(loom))]
 pub(crate) mod rank;
+mod runs;
 #[cfg(not(loom))]
 pub use rank::versioned_prefix;

@@ -1,0 +1,146 @@
+//! Options of other launchers and what they are called here: for the messages about unknown options, and for the table in
+//! `docs/launcher.md`.
+//!
+//! One table, so that the two cannot disagree. Options that are spelt the same here are not in it.
+
+/// An option of another launcher.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Foreign {
+    /// Its spellings, without dashes.
+    pub(super) names: &'static [&'static str],
+    /// Whose it is.
+    pub(super) from: &'static str,
+    /// What to write here instead.
+    pub(super) instead: &'static str,
+}
+
+const OMPI: &str = "Open MPI";
+const MPICH: &str = "MPICH";
+const SRUN: &str = "srun";
+
+const fn foreign(names: &'static [&'static str], from: &'static str, instead: &'static str) -> Foreign {
+    Foreign { names, from, instead }
+}
+
+/// All of them, launcher by launcher.
+pub(super) const TABLE: &[Foreign] = &[
+    foreign(
+        &["N", "npernode", "ntasks-per-node", "ppn", "perhost"],
+        "all",
+        "slots=N for each host in the hostfile, or -host a:N,b:N",
+    ),
+    foreign(&["nooversubscribe"], OMPI, "nothing: that is the default"),
+    foreign(&["am", "tune"], OMPI, "--config FILE"),
+    foreign(&["gmca", "pmixmca", "prtemca"], OMPI, "--mca KEY VALUE or --set KEY=VALUE"),
+    foreign(
+        &["prefix", "noprefix", "app-prefix"],
+        OMPI,
+        "nothing: rsrun is called by its own path on every host; install it at the same one",
+    ),
+    foreign(&["path"], OMPI, "-x PATH=..."),
+    foreign(&["preload-binary", "preload-files", "s"], OMPI, "a copy by scp, or a file system that all hosts share"),
+    foreign(&["personality"], OMPI, "nothing: there is one command line"),
+    foreign(&["initial-hostfile", "default-hostfile"], OMPI, "-hostfile FILE"),
+    foreign(
+        &["debug", "tv", "xterm", "gdb", "valgrind"],
+        "Open MPI, MPICH",
+        "--wrap 'gdb --args' or --wrap 'xterm -e gdb --args', for some ranks with --wrap-ranks 0,4-7",
+    ),
+    foreign(
+        &["q", "quiet", "v", "verbose", "d", "debug-daemons", "debug-devel"],
+        "Open MPI, MPICH",
+        "--phases for times of the start; messages are few and cannot be silenced",
+    ),
+    foreign(&["f"], MPICH, "-hostfile FILE"),
+    foreign(&["hosts"], MPICH, "-host a,b"),
+    foreign(&["genv", "env"], MPICH, "-x NAME=VALUE"),
+    foreign(
+        &["genvlist", "envlist", "genvall", "envall", "genvnone", "envnone", "genvexcl", "export"],
+        "MPICH, srun",
+        "-x NAME for each variable; nothing else is passed on from here",
+    ),
+    foreign(&["l", "prepend-rank", "label"], "MPICH, srun", "--tag"),
+    foreign(&["configfile", "multi-prog"], "MPICH, srun", "--app FILE, or programs between `:`"),
+    foreign(
+        &["launcher", "bootstrap", "rsh", "plm_rsh_agent"],
+        "MPICH, Open MPI",
+        "--set launch.ssh=command, or --launch-agent COMMAND",
+    ),
+    foreign(&["launcher-exec", "bootstrap-exec"], MPICH, "--launch-agent COMMAND"),
+    foreign(&["iface"], MPICH, "--set tcp.interfaces=NAME"),
+    foreign(&["rmk", "resource-manager"], MPICH, "-hostfile FILE or -host LIST"),
+    foreign(&["info"], MPICH, "--version"),
+    foreign(&["print-all-exitcodes", "usize", "disable-hostname-propagation", "order-nodes"], MPICH, "nothing"),
+    foreign(&["ntasks"], SRUN, "-n N"),
+    foreign(&["nodes", "w", "nodelist"], SRUN, "-host LIST"),
+    foreign(&["exclude"], SRUN, "a hostfile without that host"),
+    foreign(&["D", "chdir"], SRUN, "-wdir DIR"),
+    foreign(&["O", "overcommit"], SRUN, "--oversubscribe"),
+    foreign(&["K", "kill-on-bad-exit"], SRUN, "nothing: that is the default"),
+    foreign(&["t", "time"], SRUN, "--timeout TIME"),
+    foreign(&["mpi"], SRUN, "nothing: ranks are started the same way everywhere"),
+];
+
+/// What to write instead of an unknown option, if another launcher has it. `word`: as written, dashes included.
+pub(super) fn hint(word: &str) -> Option<String> {
+    let name = word.trim_start_matches('-').split('=').next().unwrap_or_default();
+    let known = TABLE.iter().find(|foreign| foreign.names.contains(&name))?;
+    Some(format!("{word} is an option of {}; here: {}", launchers(known.from), known.instead))
+}
+
+fn launchers(from: &str) -> &str {
+    if from == "all" { "other launchers" } else { from }
+}
+
+/// The table as Markdown.
+#[cfg(test)]
+pub(super) fn markdown() -> String {
+    let mut text = String::from("| option there | whose | here |\n|---|---|---|\n");
+    for foreign in TABLE {
+        let names: Vec<String> = foreign.names.iter().map(|name| format!("`-{name}`")).collect();
+        text += &format!("| {} | {} | {} |\n", names.join(", "), launchers(foreign.from), foreign.instead);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Options;
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn what_is_known_here_is_not_foreign_and_what_is_advised_exists() {
+        let command = Options::command();
+        let known = |name: &str| {
+            command.get_arguments().any(|arg| {
+                arg.get_long() == Some(name)
+                    || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
+                    || arg.get_short().is_some_and(|short| short.to_string() == name)
+            }) || name == "version"
+        };
+        for foreign in TABLE {
+            for name in foreign.names {
+                assert!(!known(name), "-{name} is an option here");
+            }
+            let words = foreign.instead.split([' ', ',', ';']);
+            for option in words.filter(|word| word.starts_with('-') && !word.contains('\'') && *word != "--args") {
+                let name = option.trim_start_matches('-').trim_end_matches('\'');
+                assert!(known(name), "{option} is advised for -{} and does not exist", foreign.names[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn no_option_is_in_the_table_twice() {
+        let mut names: Vec<&str> = TABLE.iter().flat_map(|foreign| foreign.names).copied().collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    }
+
+    #[test]
+    fn the_documentation_shows_the_table() {
+        let page = include_str!("../../../docs/launcher.md");
+        assert!(page.contains(&markdown()), "put this into docs/launcher.md:\n{}", markdown());
+    }
+}
