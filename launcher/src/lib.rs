@@ -71,6 +71,11 @@ fn random_hex(bytes: usize) -> String {
     random(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// A random number.
+fn random_number() -> u64 {
+    random(8).iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
 /// Random bytes from the kernel.
 fn random(bytes: usize) -> Vec<u8> {
     use rustix::rand::{GetRandomFlags, getrandom};

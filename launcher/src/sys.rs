@@ -104,6 +104,12 @@ pub(crate) fn close_inherited() {
     }
 }
 
+/// The limits of open files of a child whose soft one is to be `soft`.
+pub(crate) fn open_files_for_children(soft: u64) -> libc::rlimit {
+    let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(libc::RLIM_INFINITY);
+    libc::rlimit { rlim_cur: soft, rlim_max: hard }
+}
+
 /// Keeps hwloc from loading what takes most of its time and is of no use here: OpenCL, X11 (for NVIDIA's displays), and
 /// the large XML library. Only in this process: to be called after the environment for ranks has been read, and before
 /// there are threads.

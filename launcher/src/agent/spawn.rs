@@ -172,8 +172,9 @@ impl<'a> Launch<'a> {
             environment: &environment,
             directory: &program.directory,
             streams: [stdin_child.as_ref().unwrap_or(&self.null).as_fd(), stdout_child.as_fd(), stderr_child.as_fd()],
-            inherited: [record.as_fd(), control_child.as_fd()],
+            inherited: &[record.as_fd(), control_child.as_fd()],
             open_files: self.limits.for_ranks(),
+            dies_with_us: true,
         })
         .map_err(|error| refused(file, &error))?;
         for fd in [Some(&stdout), Some(&stderr), Some(&control), stdin.as_ref()].into_iter().flatten() {

@@ -11,12 +11,14 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
+/// What the agent is called among the processes.
+pub(super) const OWN_NAME: &str = "rsrun";
+
 /// The agent as a child of this process.
 pub(super) fn local(nonce: &str) -> Command {
-    use std::os::unix::process::CommandExt;
     // /proc/self/exe is this very binary, even when the file has been replaced meanwhile.
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("rsrun").arg("--agent").arg(nonce);
+    command.arg("--agent").arg(nonce);
     // An address under which someone reached us by SSH is not an address under which we reached ourselves.
     command.env_remove("SSH_CONNECTION");
     command

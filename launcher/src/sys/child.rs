@@ -28,9 +28,11 @@ pub(crate) struct Child<'a> {
     /// Its standard streams; not the numbers 0 to 2.
     pub(crate) streams: [BorrowedFd<'a>; 3],
     /// Descriptors that it keeps, under their numbers, besides those that are not closed on exec anyway.
-    pub(crate) inherited: [BorrowedFd<'a>; 2],
+    pub(crate) inherited: &'a [BorrowedFd<'a>],
     /// Its soft limit of open files, and the hard one.
     pub(crate) open_files: Option<libc::rlimit>,
+    /// It dies when the calling thread does.
+    pub(crate) dies_with_us: bool,
 }
 
 /// Everything the child needs, as the kernel wants it: it must not allocate.
@@ -40,14 +42,15 @@ struct Task {
     environment: Vec<*const c_char>,
     directory: *const c_char,
     streams: [RawFd; 3],
-    inherited: [RawFd; 2],
+    inherited: Vec<RawFd>,
     open_files: Option<libc::rlimit>,
+    dies_with_us: bool,
     parent: c_int,
     /// What went wrong before the program ran: an error number.
     error: Cell<c_int>,
 }
 
-/// Starts a child in a process group of its own that dies with the calling thread, with every signal at its default.
+/// Starts a child in a process group of its own, with every signal at its default.
 ///
 /// # Errors
 /// What the kernel says, `exec` included.
@@ -60,8 +63,9 @@ pub(crate) fn spawn(child: &Child<'_>) -> io::Result<Pid> {
         environment: pointers(child.environment),
         directory: child.directory.as_ptr(),
         streams: child.streams.map(|fd| fd.as_raw_fd()),
-        inherited: child.inherited.map(|fd| fd.as_raw_fd()),
+        inherited: child.inherited.iter().map(|fd| fd.as_raw_fd()).collect(),
         open_files: child.open_files,
+        dies_with_us: child.dies_with_us,
         parent: rustix::process::getpid().as_raw_nonzero().get(),
         error: Cell::new(0),
     };
@@ -112,11 +116,11 @@ unsafe fn steps(task: &Task) -> c_int {
     // SAFETY: plain system calls on this process with valid arguments; the pointers come from C strings and arrays that
     // end with a null pointer, all kept alive by `spawn`.
     unsafe {
-        if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+        // The parent may have died before the first call took effect.
+        if task.dies_with_us && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
             return errno();
         }
-        // The parent may have died before the line above took effect.
-        if libc::getppid() != task.parent {
+        if task.dies_with_us && libc::getppid() != task.parent {
             return libc::ESRCH;
         }
         if libc::setpgid(0, 0) != 0 {
@@ -127,8 +131,8 @@ unsafe fn steps(task: &Task) -> c_int {
                 return errno();
             }
         }
-        for fd in task.inherited {
-            if libc::fcntl(fd, libc::F_SETFD, 0) < 0 {
+        for fd in &task.inherited {
+            if libc::fcntl(*fd, libc::F_SETFD, 0) < 0 {
                 return errno();
             }
         }
@@ -140,9 +144,11 @@ unsafe fn steps(task: &Task) -> c_int {
         {
             return errno();
         }
-        // Handlers go with exec, but what is ignored stays: the agent has reset everything but these when it began.
-        for signal in [libc::SIGPIPE, libc::SIGCHLD] {
-            libc::signal(signal, libc::SIG_DFL);
+        // What is ignored would stay so, and a handler that ran here would run in the parent's memory.
+        let mut default = std::mem::zeroed::<libc::sigaction>();
+        default.sa_sigaction = libc::SIG_DFL;
+        for signal in 1..=64 {
+            libc::sigaction(signal, &raw const default, std::ptr::null_mut());
         }
         let mut none = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&raw mut none);
@@ -183,8 +189,9 @@ mod tests {
             environment,
             directory,
             streams: [null.as_fd(), out_end.as_fd(), out_end.as_fd()],
-            inherited: [null.as_fd(), null.as_fd()],
+            inherited: &[null.as_fd()],
             open_files: Some(libc::rlimit { rlim_cur: 100, rlim_max: 200 }),
+            dies_with_us: true,
         })?;
         drop(out_end);
         let mut text = String::new();
