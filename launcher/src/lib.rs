@@ -10,6 +10,7 @@ pub mod exit;
 pub mod hosts;
 pub mod job;
 pub mod map;
+mod progress;
 pub mod settings;
 mod sys;
 pub mod topology;
@@ -28,6 +29,7 @@ pub fn main() -> std::process::ExitCode {
     let number = match launcher(words) {
         Ok(()) => ExitCode::Success.number(),
         Err(failure) => {
+            progress::gone();
             // Nothing can be done when even this cannot be written.
             let _ = writeln!(std::io::stderr(), "rsrun: {failure}");
             failure.exit.number()

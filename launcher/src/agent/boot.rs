@@ -35,7 +35,7 @@ impl Shared {
             snapshot: start.snapshot.clone(),
             rank,
             host_of: start.host_of.clone(),
-            hosts: start.hosts.clone(),
+            hosts: start.hosts.to_vec(),
             segment_fd: self.segment.as_raw_fd(),
             wake_fds: self.wake.iter().map(AsRawFd::as_raw_fd).collect(),
             oversubscribed: start.oversubscribed,

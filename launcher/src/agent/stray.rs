@@ -66,7 +66,7 @@ mod tests {
             key: JobKey([0; 32]),
             snapshot: Snapshot::defaults(),
             host_of: vec![],
-            hosts: vec![],
+            hosts: std::sync::Arc::default(),
             host: 0,
             apps: vec![],
             app_of: vec![],

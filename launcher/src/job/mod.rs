@@ -9,3 +9,4 @@ pub mod sink;
 pub mod state;
 mod stdin;
 pub mod supervise;
+mod watch;

@@ -110,6 +110,7 @@ impl Sink {
                 return;
             }
             let size: usize = batch.iter().map(|c| c.data.len()).sum();
+            crate::progress::gone();
             for (stream, bytes) in lines.render(batch) {
                 let index = usize::from(stream == Stream::Stderr);
                 if open[index] && write_all(stream, &bytes).is_err() {

@@ -310,7 +310,8 @@ impl Job {
         start.hosts = used
             .iter()
             .map(|h| Host { name: self.plan.hosts[*h].name.clone(), group: self.plan.hosts[*h].group.clone() })
-            .collect();
+            .collect::<Vec<_>>()
+            .into();
         start.host_of = placed.iter().map(|host| index[&(*host as usize)]).collect();
         let apps = apps::of_ranks(&self.plan.apps, placed.len());
         for host in &used {

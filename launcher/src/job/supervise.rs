@@ -6,12 +6,13 @@ use super::apps;
 use super::sink::{Sink, SinkEvent};
 use super::state::{Action, Event, Job, Plan};
 use super::stdin::Stdin;
+use super::watch::Watch;
 use crate::cli::Run;
 use crate::connect::{self, How, Link, LinkEvent, SshClient};
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::{self, HostSpec};
 use crate::settings::{self, Settings};
-use crate::sys;
+use crate::{progress, sys};
 use spmd::bootstrap::frame;
 use spmd::bootstrap::messages::{JobKey, Start};
 use spmd::config::keys;
@@ -55,7 +56,17 @@ pub fn run(run: Run) -> Result<(), Failure> {
         sink.notice(&format!("-x {name}: this variable is not set here, so it is not set for the ranks either"));
     }
     let job = Job::new(plan, begun);
-    let supervisor = Supervisor { job, how, sink, stdin: Arc::default(), links: HashMap::new(), sender };
+    let supervisor = Supervisor {
+        job,
+        how,
+        sink,
+        stdin: Arc::default(),
+        links: HashMap::new(),
+        sender,
+        watch: Watch::new(begun),
+        progress: progress::is_possible().then(|| begun + progress::PATIENCE),
+        report_phases: run.options.phases,
+    };
     supervisor.run(&receiver)
 }
 
@@ -70,13 +81,18 @@ struct Supervisor {
     stdin: Arc<Stdin>,
     links: HashMap<usize, Link>,
     sender: Sender<Message>,
+    watch: Watch,
+    /// When the progress line is due; none: not any more, or there is no terminal.
+    progress: Option<Instant>,
+    report_phases: bool,
 }
 
 impl Supervisor {
     fn run(mut self, messages: &Receiver<Message>) -> Result<(), Failure> {
         let mut actions = self.job.begin(Instant::now());
         while !self.carry_out(actions) {
-            let message = match self.job.deadline() {
+            let due = self.job.deadline().into_iter().chain(self.progress.filter(|_| !self.watch.is_over())).min();
+            let message = match due {
                 None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(until) => messages.recv_timeout(until.saturating_duration_since(Instant::now())),
             };
@@ -93,7 +109,10 @@ impl Supervisor {
                 }
                 Ok(Message::Drained) | Err(_) => Event::Tick,
             };
-            actions = self.job.handle(Instant::now(), event);
+            let now = Instant::now();
+            self.watch.event(now, &event);
+            self.show_progress(now);
+            actions = self.job.handle(now, event);
         }
         self.end(messages);
         match self.job.outcome() {
@@ -106,12 +125,18 @@ impl Supervisor {
     fn carry_out(&mut self, actions: Vec<Action>) -> bool {
         let mut over = false;
         for action in actions {
+            if !matches!(action, Action::Send(..)) {
+                self.watch.action(Instant::now(), &action, 0);
+            }
             match action {
                 Action::Connect(host) => self.connect(host),
                 Action::Send(host, message) => {
                     if let Some(link) = self.links.get(&host) {
                         match frame::to_frame(&message) {
-                            Ok(bytes) => link.send(bytes),
+                            Ok(bytes) => {
+                                self.watch.action(Instant::now(), &Action::Send(host, message), bytes.len());
+                                link.send(bytes);
+                            }
                             Err(error) => self.report(Event::Ended(host, internal(&error.to_string()))),
                         }
                     }
@@ -134,6 +159,16 @@ impl Supervisor {
             }
         }
         over
+    }
+
+    fn show_progress(&mut self, now: Instant) {
+        let Some(due) = self.progress else { return };
+        if self.watch.is_over() {
+            progress::hide();
+        } else if due <= now {
+            let shown = progress::show(&self.watch.line(|host| &self.job.spec(host).name));
+            self.progress = shown.then(|| now + progress::EVERY);
+        }
     }
 
     fn connect(&mut self, host: usize) {
@@ -171,6 +206,10 @@ impl Supervisor {
                 Ok(Message::Job(Event::Signal(_))) | Err(_) => break,
                 Ok(_) => {}
             }
+        }
+        progress::hide();
+        if self.report_phases {
+            self.sink.notice(&self.watch.report(Instant::now()));
         }
         self.sink.close();
         while let Ok(message) = messages.recv() {
@@ -220,7 +259,7 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         key: JobKey(key),
         snapshot: snapshot.clone(),
         host_of: Vec::new(),
-        hosts: Vec::new(),
+        hosts: Arc::default(),
         host: 0,
         apps: Vec::new(),
         app_of: Vec::new(),

@@ -6,6 +6,7 @@
 use crate::config::{Snapshot, Value};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// The version of every message in this module and of the wire between ranks. Raised whenever one of them changes.
 pub const PROTOCOL: u32 = 1;
@@ -118,7 +119,7 @@ pub struct Start {
     #[serde(with = "super::runs")]
     pub host_of: Vec<u32>,
     /// As in [`Boot`].
-    pub hosts: Vec<Host>,
+    pub hosts: Arc<Vec<Host>>,
     /// The index of the agent's host in `hosts`.
     pub host: u32,
     /// The programs that ranks of this host run.

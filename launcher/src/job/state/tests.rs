@@ -34,7 +34,7 @@ fn plan(hosts: &[(&str, Option<u32>)], ranks: Option<u32>) -> Plan {
             key: JobKey([1; 32]),
             snapshot: Snapshot::defaults(),
             host_of: vec![],
-            hosts: vec![],
+            hosts: std::sync::Arc::default(),
             host: 0,
             apps: vec![],
             app_of: vec![],
