@@ -65,7 +65,7 @@ table! {
         read by "the runtime's choice of transport";
 
     /// Ring buffer of each ordered pair of ranks of one host.
-    SHM_RING_BYTES: u64 = "shm.ring_bytes", power_of_two(64 * KIB, 4 * KIB..=16 * MIB),
+    SHM_RING_BYTES: u64 = "shm.ring_bytes", power_of_two(256 * KIB, 4 * KIB..=16 * MIB),
         read by "agent (size of the segment) and shared-memory transport";
 
     /// Messages up to this size are sent at once; larger ones wait until the receiver is ready (rendezvous).
