@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 impl Communicator {
     pub(super) fn start_send<T: Element>(&self, data: Vec<T>, peer: usize, header: Header) -> Result<SendRequest<T>> {
         let mut engine = self.runtime().lock();
-        let state = if engine.try_send(peer, header, element::as_bytes(&data))? {
+        let state = if engine.try_send(peer, header, element::as_bytes(&data), true)? {
             State::Sent(data)
         } else {
             let id = engine.start_send(peer, header, From_::Owned(Box::new(Growing(data))))?;
@@ -73,7 +73,14 @@ impl<T: Element> SendRequest<T> {
     /// When the receiver is lost or has dropped its world.
     pub fn wait(mut self) -> Result<Vec<T>> {
         match std::mem::replace(&mut self.state, State::Over) {
-            State::Sent(data) => Ok(data),
+            State::Sent(data) => {
+                // It may have been kept to leave together with others: the wait ends that.
+                let mut engine = self.communicator.runtime().lock();
+                if engine.is_unflushed() {
+                    engine.progress(&mut NoBuffers)?;
+                }
+                Ok(data)
+            }
             State::UnderWay(id) => {
                 let sent = self.communicator.runtime().wait(&mut NoBuffers, |engine, _| engine.take_send(id));
                 if sent.is_err() {

@@ -26,6 +26,8 @@ use std::{
 const INLINE: usize = 32;
 /// Pieces of a large message that a lane holds at once: enough to copy in and out at the same time.
 const PIECES: usize = 8;
+/// Polls between two looks at who has finished: that is one more cache line a peer.
+const LOOK_EVERY: u32 = 64;
 /// Records taken from one peer in one poll: others get their turn, and replies leave.
 const BURST: usize = 64;
 
@@ -41,6 +43,8 @@ pub(crate) struct SharedMemory {
     peers: Vec<Option<Peer>>,
     wake: Vec<OwnedFd>,
     largest: usize,
+    /// Polls since we last looked who has finished.
+    since_look: u32,
 }
 
 #[derive(Debug)]
@@ -66,7 +70,7 @@ impl SharedMemory {
             }));
         }
         let largest = segment.lane(local, local).bytes() / PIECES;
-        SharedMemory { segment, local, local_of, peers, wake, largest }
+        SharedMemory { segment, local, local_of, peers, wake, largest, since_look: 0 }
     }
 
     /// The eventfd that wakes this rank.
@@ -94,7 +98,7 @@ impl SharedMemory {
 }
 
 impl Transport for SharedMemory {
-    fn push(&mut self, peer: usize, header: &Header, payload: &[u8]) -> Result<bool> {
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _later: bool) -> Result<bool> {
         let Some(place) = self.local_of[peer].map(|place| place as usize) else { return Ok(false) };
         let Some(to) = self.peers[place].as_mut() else { return Ok(false) };
         let (cell, bytes) = pack(header, payload);
@@ -111,6 +115,11 @@ impl Transport for SharedMemory {
 
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {
         let mut moved = false;
+        self.since_look += 1;
+        let look = self.since_look >= LOOK_EVERY;
+        if look {
+            self.since_look = 0;
+        }
         for place in 0..self.peers.len() {
             let Some(peer) = self.peers[place].as_mut() else { continue };
             let mut taken = 0;
@@ -128,7 +137,7 @@ impl Transport for SharedMemory {
                     // It may sleep because its lane was full.
                     self.wake(place)?;
                 }
-            } else if !peer.departed && self.segment.finished(place).load(Ordering::Acquire) != 0 {
+            } else if look && !peer.departed && self.segment.finished(place).load(Ordering::Acquire) != 0 {
                 // The flag was set after the last record was published: look once more.
                 if peer.inn.peek().is_none() {
                     peer.departed = true;
@@ -141,6 +150,7 @@ impl Transport for SharedMemory {
     }
 
     fn arm(&mut self) {
+        self.since_look = LOOK_EVERY;
         self.segment.sleeping(self.local).store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
