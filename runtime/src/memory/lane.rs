@@ -30,8 +30,8 @@ pub(crate) struct Cell {
 /// `stamp` is loaded with Acquire and stored with Release, as are the consumer's positions. All other accesses may be
 /// plain: the algorithm gives them only places that belong to the caller.
 pub(crate) trait LaneMemory {
-    fn cells(&self) -> usize;
-    fn bytes(&self) -> usize;
+    fn cell_capacity(&self) -> usize;
+    fn byte_capacity(&self) -> usize;
     fn stamp(&self, cell: usize) -> u64;
     fn set_stamp(&self, cell: usize, stamp: u64);
     fn words(&self, cell: usize) -> [u64; CELL_WORDS - 1];
@@ -84,8 +84,8 @@ impl<M: LaneMemory> Producer<M> {
     pub(crate) fn push(&mut self, cell: &Cell, bytes: &[u8]) -> bool {
         let fits = |producer: &Self| {
             let (cells, released) = producer.released;
-            producer.cells - cells < producer.memory.cells() as u64
-                && producer.bytes - released + padded(bytes.len()) <= producer.memory.bytes() as u64
+            producer.cells - cells < producer.memory.cell_capacity() as u64
+                && producer.bytes - released + padded(bytes.len()) <= producer.memory.byte_capacity() as u64
         };
         if !fits(self) {
             self.released = self.memory.released();
@@ -94,7 +94,7 @@ impl<M: LaneMemory> Producer<M> {
             }
         }
         if !bytes.is_empty() {
-            let (first, second) = ranges(self.bytes, bytes.len(), self.memory.bytes());
+            let (first, second) = ranges(self.bytes, bytes.len(), self.memory.byte_capacity());
             let (head, rest) = bytes.split_at(first.len());
             self.memory.write(first.start, head);
             if !second.is_empty() {
@@ -102,9 +102,9 @@ impl<M: LaneMemory> Producer<M> {
             }
             self.bytes += padded(bytes.len());
         }
-        let at = place(self.cells, self.memory.cells());
+        let at = place(self.cells, self.memory.cell_capacity());
         self.memory.set_words(at, &cell.words);
-        self.memory.set_stamp(at, stamp(self.cells, self.memory.cells(), cell.flags));
+        self.memory.set_stamp(at, stamp(self.cells, self.memory.cell_capacity(), cell.flags));
         self.cells += 1;
         true
     }
@@ -127,9 +127,9 @@ impl<M: LaneMemory> Consumer<M> {
 
     /// The cell that is next, if it has come.
     pub(crate) fn peek(&self) -> Option<Cell> {
-        let at = place(self.cells, self.memory.cells());
+        let at = place(self.cells, self.memory.cell_capacity());
         let found = self.memory.stamp(at);
-        if found & 0xffff_ffff != stamp(self.cells, self.memory.cells(), 0) {
+        if found & 0xffff_ffff != stamp(self.cells, self.memory.cell_capacity(), 0) {
             return None;
         }
         Some(Cell { flags: (found >> 32) as u32, words: self.memory.words(at) })
@@ -137,7 +137,7 @@ impl<M: LaneMemory> Consumer<M> {
 
     /// Copies bytes that belong to the next cell, from `skip` on.
     pub(crate) fn read(&self, skip: usize, bytes: &mut [u8]) {
-        let (first, second) = ranges(self.bytes + skip as u64, bytes.len(), self.memory.bytes());
+        let (first, second) = ranges(self.bytes + skip as u64, bytes.len(), self.memory.byte_capacity());
         let (head, rest) = bytes.split_at_mut(first.len());
         self.memory.read(first.start, head);
         if !second.is_empty() {
@@ -150,8 +150,8 @@ impl<M: LaneMemory> Consumer<M> {
     pub(crate) fn release(&mut self, bytes: usize) -> bool {
         self.cells += 1;
         self.bytes += padded(bytes);
-        let much = self.bytes - self.published.1 >= (self.memory.bytes() / 8) as u64
-            || self.cells - self.published.0 >= (self.memory.cells() / 4) as u64;
+        let much = self.bytes - self.published.1 >= (self.memory.byte_capacity() / 8) as u64
+            || self.cells - self.published.0 >= (self.memory.cell_capacity() / 4) as u64;
         much && self.publish()
     }
 
@@ -167,7 +167,7 @@ impl<M: LaneMemory> Consumer<M> {
 
     /// The most bytes that a cell can have.
     pub(crate) fn capacity(&self) -> usize {
-        self.memory.bytes()
+        self.memory.byte_capacity()
     }
 }
 
@@ -189,10 +189,10 @@ mod tests {
     }
 
     impl LaneMemory for &Plain {
-        fn cells(&self) -> usize {
+        fn cell_capacity(&self) -> usize {
             self.cells.borrow().len()
         }
-        fn bytes(&self) -> usize {
+        fn byte_capacity(&self) -> usize {
             self.bytes.borrow().len()
         }
         fn stamp(&self, cell: usize) -> u64 {
@@ -222,11 +222,11 @@ mod tests {
     }
 
     fn cell(number: u64) -> Cell {
-        Cell { flags: number as u32, words: [number, u64::MAX, 0, 1, 2, 3, number] }
+        Cell { flags: u32::try_from(number).unwrap(), words: [number, u64::MAX, 0, 1, 2, 3, number] }
     }
 
     fn pattern(number: u64) -> Vec<u8> {
-        (0..number * 37 % 257).map(|i| (i + number) as u8).collect()
+        (0..number * 37 % 257).map(|i| u8::try_from((i + number) % 251).unwrap()).collect()
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
                 let Some(found) = consumer.peek() else { break };
                 assert_eq!(found, cell(taken));
                 let mut bytes = vec![0; pattern(taken).len()];
-                let (a, b) = bytes.split_at_mut(taken as usize % 3 % (pattern(taken).len() + 1));
+                let (a, b) = bytes.split_at_mut(index(taken) % 3 % (pattern(taken).len() + 1));
                 consumer.read(0, a);
                 consumer.read(a.len(), b);
                 assert_eq!(bytes, pattern(taken));
@@ -269,7 +269,7 @@ mod tests {
         assert!(!producer.push(&cell(9), &[]), "no cell is left");
         for number in 0..4 {
             assert_eq!(consumer.peek(), Some(cell(number)));
-            consumer.release([100, 128, 0, 0][number as usize]);
+            consumer.release([100, 128, 0, 0][index(number)]);
         }
         assert_eq!(consumer.peek(), None);
         consumer.publish();
@@ -313,10 +313,10 @@ mod loom_tests {
 
     #[expect(unsafe_code, reason = "loom's cells are read and written through pointers")]
     impl LaneMemory for Arc<Model> {
-        fn cells(&self) -> usize {
+        fn cell_capacity(&self) -> usize {
             self.stamps.len()
         }
-        fn bytes(&self) -> usize {
+        fn byte_capacity(&self) -> usize {
             self.bytes.len()
         }
         fn stamp(&self, cell: usize) -> u64 {

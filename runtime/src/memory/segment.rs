@@ -201,11 +201,11 @@ impl MappedLane {
 }
 
 impl LaneMemory for MappedLane {
-    fn cells(&self) -> usize {
+    fn cell_capacity(&self) -> usize {
         CELLS
     }
 
-    fn bytes(&self) -> usize {
+    fn byte_capacity(&self) -> usize {
         self.segment.ring
     }
 

@@ -69,7 +69,7 @@ impl SharedMemory {
                 departed: false,
             }));
         }
-        let largest = segment.lane(local, local).bytes() / PIECES;
+        let largest = segment.lane(local, local).byte_capacity() / PIECES;
         SharedMemory { segment, local, local_of, peers, wake, largest, since_look: 0 }
     }
 
