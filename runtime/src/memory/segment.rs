@@ -1,9 +1,11 @@
 //! The memory that all ranks of one host share: one sealed memfd, so that nothing has a name, nothing stays behind in
 //! `/dev/shm`, and nobody can shrink it under our feet.
 //!
-//! Layout, in bytes: a header of [`LINE`] (magic, ranks, ring size); for every rank one [`LINE`] of flags; for every
-//! ordered pair (from, to) a lane: one [`LINE`] with the consumer's positions, the cells, then the bytes.
-//! Pages are taken by the kernel when they are first touched, so lanes that nobody uses cost nothing.
+//! Layout, in bytes: a header of [`LINE`] (magic, ranks, ring size); for every rank one [`LINE`] of flags; for every rank
+//! a set of bits (whole [`LINE`]s) that says who has ever used the lane to it; for every ordered pair (from, to) a lane:
+//! one [`LINE`] with the consumer's positions, the cells, then the bytes.
+//! Pages are taken by the kernel when they are first touched, so lanes that nobody uses cost nothing, as long as nobody
+//! looks into them either: hence the bits.
 
 #![expect(unsafe_code, reason = "memory shared with other processes")]
 
@@ -133,10 +135,34 @@ impl Segment {
         self.flag(rank, 1)
     }
 
+    /// Word `index` of the bits that say who has ever used the lane to `to`: rank `n` is bit `n % 64` of word `n / 64`.
+    fn users(&self, to: usize, index: usize) -> &AtomicU64 {
+        assert!(to < self.ranks && index < self.ranks.div_ceil(64));
+        // SAFETY: within the bits of a rank that exists, aligned, and only ever accessed as an atomic.
+        unsafe {
+            self.base
+                .add(users_start(self.ranks) + to * users_bytes(self.ranks))
+                .cast::<AtomicU64>()
+                .add(index)
+                .as_ref()
+        }
+    }
+
+    /// Says that `from` uses its lane to `to` from now on. Before the first record, so that whoever is told of the record
+    /// finds the lane.
+    pub(crate) fn announce(&self, from: usize, to: usize) {
+        self.users(to, from / 64).fetch_or(1 << (from % 64), Ordering::Release);
+    }
+
+    /// Those of the ranks `64 * index ..` that have ever used their ring to `to`, as bits.
+    pub(crate) fn announced(&self, to: usize, index: usize) -> u64 {
+        self.users(to, index).load(Ordering::Acquire)
+    }
+
     /// The lane from one rank to another.
     pub(crate) fn lane(self: &Arc<Self>, from: usize, to: usize) -> MappedLane {
         assert!(from < self.ranks && to < self.ranks);
-        let start = LINE * (1 + self.ranks) + (from * self.ranks + to) * (LANE + self.ring);
+        let start = lanes_start(self.ranks) + (from * self.ranks + to) * (LANE + self.ring);
         debug_assert!(start + LANE + self.ring <= self.bytes);
         // SAFETY: within the mapping, as computed by `total_bytes`.
         let base = unsafe { self.base.add(start) };
@@ -157,9 +183,28 @@ fn total_bytes(ranks: usize, ring: usize) -> Option<usize> {
     if ranks == 0 || !ring.is_power_of_two() || ring < LINE {
         return None;
     }
-    let rings = ranks.checked_mul(ranks)?.checked_mul(ring.checked_add(LANE)?)?;
-    let bytes = rings.checked_add(LINE * (1 + ranks))?;
+    // So many ranks that the sums above cannot overflow.
+    if ranks > 1 << 24 {
+        return None;
+    }
+    let lanes = ranks.checked_mul(ranks)?.checked_mul(ring.checked_add(LANE)?)?;
+    let bytes = lanes.checked_add(lanes_start(ranks))?;
     (bytes <= isize::MAX as usize).then_some(bytes)
+}
+
+/// Where the bits begin that say which lanes are used.
+fn users_start(ranks: usize) -> usize {
+    LINE * (1 + ranks)
+}
+
+/// Bytes of these bits for one receiver.
+fn users_bytes(ranks: usize) -> usize {
+    (ranks.div_ceil(64) * 8).next_multiple_of(LINE)
+}
+
+/// Where the lanes begin.
+fn lanes_start(ranks: usize) -> usize {
+    users_start(ranks) + ranks * users_bytes(ranks)
 }
 
 /// One lane within a segment. Whoever holds it as a `Producer` or `Consumer` must be the only one at that end.
@@ -274,6 +319,9 @@ mod tests {
             consumer.read(0, &mut bytes);
             assert_eq!(bytes, [pair; 4096]);
         }
+        assert_eq!(b.announced(2, 0), 0);
+        a.announce(1, 2);
+        assert_eq!((b.announced(2, 0), b.announced(1, 0)), (0b10, 0));
         a.finished(2).store(1, Ordering::Release);
         assert_eq!(b.finished(2).load(Ordering::Acquire), 1);
         assert_eq!(b.sleeping(2).load(Ordering::Acquire), 0);

@@ -39,19 +39,25 @@ pub(crate) struct SharedMemory {
     local: usize,
     /// For every rank of the world its place on this host.
     local_of: Vec<Option<u32>>,
-    /// For every place the rank of the world, its two rings and its eventfd; none for ourselves.
+    /// For every place the rank of the world and its two lanes; none for ourselves.
     peers: Vec<Option<Peer>>,
+    /// Places whose lane to us is in use. Others are not looked at: that alone would make the kernel find memory for
+    /// them, and there are as many as pairs of ranks.
+    active: Vec<usize>,
+    /// Those of `active`, as the segment says it: in words of 64 places.
+    announced: Vec<u64>,
     wake: Vec<OwnedFd>,
     largest: usize,
     /// Polls since we last looked who has finished.
     since_look: u32,
 }
 
+/// Lanes are taken in hand when they are first used.
 #[derive(Debug)]
 struct Peer {
     rank: usize,
-    out: Producer<MappedLane>,
-    inn: Consumer<MappedLane>,
+    out: Option<Producer<MappedLane>>,
+    inn: Option<Consumer<MappedLane>>,
     departed: bool,
 }
 
@@ -62,15 +68,49 @@ impl SharedMemory {
         let mut peers = Vec::with_capacity(ranks.len());
         for (place, &rank) in ranks.iter().enumerate() {
             local_of[rank] = u32::try_from(place).ok();
-            peers.push((place != local).then(|| Peer {
-                rank,
-                out: Producer::new(segment.lane(local, place)),
-                inn: Consumer::new(segment.lane(place, local)),
-                departed: false,
-            }));
+            peers.push((place != local).then_some(Peer { rank, out: None, inn: None, departed: false }));
         }
         let largest = segment.lane(local, local).byte_capacity() / PIECES;
-        SharedMemory { segment, local, local_of, peers, wake, largest, since_look: 0 }
+        let announced = vec![0; ranks.len().div_ceil(64)];
+        SharedMemory { segment, local, local_of, peers, active: Vec::new(), announced, wake, largest, since_look: 0 }
+    }
+
+    /// Takes lanes in hand that peers have begun to use.
+    fn find_active(&mut self) {
+        for (index, known) in self.announced.iter_mut().enumerate() {
+            let now = self.segment.announced(self.local, index);
+            let mut new = now & !*known;
+            *known |= now;
+            while new != 0 {
+                let place = 64 * index + new.trailing_zeros() as usize;
+                new &= new - 1;
+                if let Some(Some(peer)) = self.peers.get_mut(place) {
+                    peer.inn = Some(Consumer::new(self.segment.lane(place, self.local)));
+                    self.active.push(place);
+                }
+            }
+        }
+    }
+
+    /// Tells who has dropped its world; `true` when anybody has.
+    fn find_departed(&mut self, sink: &mut dyn Sink) -> bool {
+        let mut moved = false;
+        for place in 0..self.peers.len() {
+            let gone = self.peers[place].as_ref().is_some_and(|peer| !peer.departed)
+                && self.segment.finished(place).load(Ordering::Acquire) != 0;
+            if !gone {
+                continue;
+            }
+            moved = true;
+            // The flag was set after the last record was published: look once more.
+            self.find_active();
+            let Some(peer) = self.peers[place].as_mut() else { continue };
+            if peer.inn.as_ref().is_none_or(|lane| lane.peek().is_none()) {
+                peer.departed = true;
+                sink.departed(peer.rank, Departure::Finished);
+            }
+        }
+        moved
     }
 
     /// The eventfd that wakes this rank.
@@ -102,7 +142,11 @@ impl Transport for SharedMemory {
         let Some(place) = self.local_of[peer].map(|place| place as usize) else { return Ok(false) };
         let Some(to) = self.peers[place].as_mut() else { return Ok(false) };
         let (cell, bytes) = pack(header, payload);
-        if !to.out.push(&cell, bytes) {
+        let out = to.out.get_or_insert_with(|| {
+            self.segment.announce(self.local, place);
+            Producer::new(self.segment.lane(self.local, place))
+        });
+        if !out.push(&cell, bytes) {
             return Ok(false);
         }
         self.wake(place)?;
@@ -115,36 +159,30 @@ impl Transport for SharedMemory {
 
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {
         let mut moved = false;
-        self.since_look += 1;
-        let look = self.since_look >= LOOK_EVERY;
-        if look {
-            self.since_look = 0;
-        }
-        for place in 0..self.peers.len() {
-            let Some(peer) = self.peers[place].as_mut() else { continue };
-            let mut taken = 0;
-            let mut released = false;
+        self.find_active();
+        for at in 0..self.active.len() {
+            let place = self.active[at];
+            let Some(Peer { rank, inn: Some(lane), .. }) = self.peers[place].as_mut() else { continue };
+            let (mut taken, mut released) = (0, false);
             while taken < BURST
-                && let Some(cell) = peer.inn.peek()
+                && let Some(cell) = lane.peek()
             {
-                released |= receive(peer, &cell, sink)?;
+                released |= receive(*rank, lane, &cell, sink)?;
                 taken += 1;
             }
             if taken > 0 {
                 moved = true;
-                released |= peer.inn.publish();
+                released |= lane.publish();
                 if released {
                     // It may sleep because its lane was full.
                     self.wake(place)?;
                 }
-            } else if look && !peer.departed && self.segment.finished(place).load(Ordering::Acquire) != 0 {
-                // The flag was set after the last record was published: look once more.
-                if peer.inn.peek().is_none() {
-                    peer.departed = true;
-                    sink.departed(peer.rank, Departure::Finished);
-                }
-                moved = true;
             }
+        }
+        self.since_look += 1;
+        if self.since_look >= LOOK_EVERY {
+            self.since_look = 0;
+            moved |= self.find_departed(sink);
         }
         Ok(moved)
     }
@@ -202,21 +240,21 @@ fn unpack(cell: &Cell) -> Option<Header> {
 }
 
 /// Takes one record out of the lane from `peer`; `true` when that made room that the peer may wait for.
-fn receive(peer: &mut Peer, cell: &Cell, sink: &mut dyn Sink) -> Result<bool> {
-    let corrupt = |what| Error::Corrupt { peer: peer.rank, what };
+fn receive(peer: usize, lane: &mut Consumer<MappedLane>, cell: &Cell, sink: &mut dyn Sink) -> Result<bool> {
+    let corrupt = |what| Error::Corrupt { peer, what };
     let header = unpack(cell).ok_or(corrupt("a cell that is no record"))?;
     let length = header.payload as usize;
     if cell.flags & IS_INLINE != 0 {
         let mut payload = &bytemuck::bytes_of(&cell.words)[3 * 8..3 * 8 + length];
-        sink.record(peer.rank, &header, &mut payload as &mut dyn Payload)?;
-        return Ok(peer.inn.release(0));
+        sink.record(peer, &header, &mut payload as &mut dyn Payload)?;
+        return Ok(lane.release(0));
     }
-    if length > peer.inn.capacity() {
+    if length > lane.capacity() {
         return Err(corrupt("a length beyond the lane"));
     }
-    let mut payload = InLane { lane: &peer.inn, at: 0, left: length };
-    sink.record(peer.rank, &header, &mut payload)?;
-    Ok(peer.inn.release(length))
+    let mut payload = InLane { lane: &*lane, at: 0, left: length };
+    sink.record(peer, &header, &mut payload)?;
+    Ok(lane.release(length))
 }
 
 /// A payload that still lies in the lane.
