@@ -7,6 +7,7 @@ use crate::{
     engine::operation::{Landing, NoBuffers, OperationId, OwnedBuffer, Source as From_},
     error::Result,
     matching::Pattern,
+    memory::Activity,
     transport::record::Header,
 };
 use std::marker::PhantomData;
@@ -60,7 +61,10 @@ impl<T: Element> SendRequest<T> {
     /// When the receiver is lost or has dropped its world.
     pub fn wait(self) -> Result<Vec<T>> {
         let id = self.id;
-        self.communicator.runtime().wait(&mut NoBuffers, |engine, _| engine.take_send(id)).map(unwrap)
+        self.communicator
+            .runtime()
+            .wait(Activity::Request, &mut NoBuffers, |engine, _| engine.take_send(id))
+            .map(unwrap)
     }
 
     /// The buffer if the message is sent, else the request.
@@ -101,7 +105,9 @@ impl<T: Element> RecvRequest<T> {
     pub fn wait(self) -> Result<(Vec<T>, Status)> {
         let id = self.id;
         let (envelope, buffer) =
-            self.communicator.runtime().wait(&mut NoBuffers, |engine, none| engine.take_receive(id, none))?;
+            self.communicator
+                .runtime()
+                .wait(Activity::Request, &mut NoBuffers, |engine, none| engine.take_receive(id, none))?;
         Ok((unwrap(buffer), self.communicator.status(&envelope)))
     }
 

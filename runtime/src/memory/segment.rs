@@ -1,13 +1,14 @@
 //! The memory that all ranks of one host share: one sealed memfd, so that nothing has a name, nothing stays behind in
 //! `/dev/shm`, and nobody can shrink it under our feet.
 //!
-//! Layout, in bytes: a header of [`LINE`] (magic, ranks, ring size); for every rank one [`LINE`] of flags; for every
+//! Layout, in bytes: a header of [`LINE`] (magic, ranks, ring size); for every rank one [`LINE`] of flags; for every rank
+//! one [`LINE`] that says what it is doing (apart from the flags, which peers look at with every message); for every
 //! ordered pair (from, to) a ring: one [`LINE`] with the consumer's position, one with the producer's, then the bytes.
 //! Pages are taken by the kernel when they are first touched, so rings that nobody uses cost nothing.
 
 #![expect(unsafe_code, reason = "memory shared with other processes")]
 
-use super::{index, ring::RingMemory};
+use super::{Activity, index, ring::RingMemory};
 use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create},
     io::Errno,
@@ -126,10 +127,28 @@ impl Segment {
         self.flag(rank, 1)
     }
 
+    /// What `rank` publishes for whoever asks where it is.
+    fn activity_word(&self, rank: usize) -> &AtomicU64 {
+        assert!(rank < self.ranks);
+        // SAFETY: within the activity line of a rank that exists, aligned, and only ever accessed as an atomic.
+        unsafe { self.base.add(LINE * (1 + self.ranks + rank)).cast::<AtomicU64>().as_ref() }
+    }
+
+    /// What the rank at place `rank` of this host is doing.
+    #[must_use]
+    pub fn activity(&self, rank: usize) -> Activity {
+        Activity::unpack(self.activity_word(rank).load(Ordering::Relaxed))
+    }
+
+    /// Says what the rank at place `rank` is doing. One relaxed store.
+    pub(crate) fn publish(&self, rank: usize, activity: Activity) {
+        self.activity_word(rank).store(activity.pack(), Ordering::Relaxed);
+    }
+
     /// The ring that carries bytes from one rank to another.
     pub(crate) fn ring(self: &Arc<Self>, from: usize, to: usize) -> MappedRing {
         assert!(from < self.ranks && to < self.ranks);
-        let start = LINE * (1 + self.ranks) + (from * self.ranks + to) * (2 * LINE + self.ring);
+        let start = LINE * (1 + 2 * self.ranks) + (from * self.ranks + to) * (2 * LINE + self.ring);
         debug_assert!(start + 2 * LINE + self.ring <= self.bytes);
         // SAFETY: within the mapping, as computed by `total_bytes`.
         let base = unsafe { self.base.add(start) };
@@ -151,7 +170,7 @@ fn total_bytes(ranks: usize, ring: usize) -> Option<usize> {
         return None;
     }
     let rings = ranks.checked_mul(ranks)?.checked_mul(ring.checked_add(2 * LINE)?)?;
-    let bytes = rings.checked_add(LINE * (1 + ranks))?;
+    let bytes = rings.checked_add(LINE * (1 + 2 * ranks))?;
     (bytes <= isize::MAX as usize).then_some(bytes)
 }
 
@@ -234,6 +253,9 @@ mod tests {
         a.finished(2).store(1, Ordering::Release);
         assert_eq!(b.finished(2).load(Ordering::Acquire), 1);
         assert_eq!(b.sleeping(2).load(Ordering::Acquire), 0);
+        assert_eq!(b.activity(2), Activity::Outside);
+        a.publish(2, Activity::Send { to: 1, tag: 7 });
+        assert_eq!((b.activity(1), b.activity(2)), (Activity::Outside, Activity::Send { to: 1, tag: 7 }));
     }
 
     #[test]
