@@ -62,6 +62,11 @@ impl Lines {
         self.hosts = hosts;
     }
 
+    /// Whether the last line of a stream has no end yet.
+    pub(super) fn is_unfinished(&self, stream: Stream) -> bool {
+        self.unfinished[usize::from(stream == Stream::Stderr)].is_some()
+    }
+
     /// Appends what is to be written for one chunk.
     pub(super) fn add(&mut self, chunk: &Chunk, out: &mut Vec<u8>) {
         let unfinished = &mut self.unfinished[usize::from(chunk.stream == Stream::Stderr)];

@@ -60,6 +60,7 @@ pub struct Sink {
 struct State {
     queue: VecDeque<Entry>,
     closed: bool,
+    message: bool,
 }
 
 #[derive(Debug)]
@@ -101,9 +102,11 @@ impl Sink {
         self.push(Entry::Chunk(Chunk::own(text.into_bytes())));
     }
 
-    /// No more output will come: [`SinkEvent::Drained`] is reported when everything is written.
-    pub fn close(&self) {
-        self.lock().closed = true;
+    /// No more output will come: [`SinkEvent::Drained`] is reported when everything is written. `message`: one of the
+    /// launcher's own follows on standard error, in a line of its own.
+    pub fn close(&self, message: bool) {
+        let mut state = self.lock();
+        (state.closed, state.message) = (true, message);
         self.filled.notify_one();
     }
 
@@ -131,8 +134,12 @@ impl Sink {
                 state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             let batch = std::mem::take(&mut state.queue);
+            let message = state.message;
             drop(state);
             if batch.is_empty() {
+                if message && writer.lines.is_unfinished(Stream::Stderr) {
+                    writer.show(Stream::Stderr, b"\n");
+                }
                 return (writer.report)(SinkEvent::Drained);
             }
             writer.write(batch);

@@ -179,6 +179,8 @@ pub struct Job {
     strays: HashSet<(usize, String)>,
     signals: Signals,
     report: Option<Report>,
+    /// Ranks that failed while the others went on.
+    failed: usize,
     /// How many bytes of standard input have been asked for.
     input_asked: u64,
     actions: Vec<Action>,
@@ -207,6 +209,7 @@ impl Job {
             strays: HashSet::new(),
             signals: Signals::default(),
             report: None,
+            failed: 0,
             input_asked: 0,
             actions: Vec::new(),
         }

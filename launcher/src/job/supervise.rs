@@ -198,7 +198,7 @@ impl Supervisor {
                 Ok(_) => {}
             }
         }
-        self.sink.close();
+        self.sink.close(self.job.outcome().is_some());
         while let Ok(message) = messages.recv() {
             match message {
                 Message::Drained | Message::Job(Event::Signal(libc::SIGINT | libc::SIGTERM | libc::SIGHUP)) => break,

@@ -96,6 +96,7 @@ pub enum ToAgent {
         /// The rank of this host that reads; `None`: every rank of this host.
         rank: Option<u32>,
         /// At most 64 KiB.
+        #[serde(with = "serde_bytes")]
         data: Bytes,
     },
     /// Send this signal to the process group of every rank that still runs.
@@ -241,6 +242,7 @@ pub enum FromAgent {
         /// The stream has ended, and with it a line without a newline.
         cut: bool,
         /// The bytes, as they came.
+        #[serde(with = "serde_bytes")]
         data: Bytes,
     },
     /// The rank took `bytes` of its standard input; the launcher may send as many more.

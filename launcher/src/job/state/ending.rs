@@ -19,6 +19,7 @@ impl Job {
         let reason = failure.message.clone();
         self.actions.push(Action::Notice(format!("{reason}; the other ranks go on")));
         self.outcome.get_or_insert(failure);
+        self.failed += 1;
         let rank = u32::try_from(rank).unwrap_or(u32::MAX);
         for host in self.started().into_iter().filter(|_| self.released).collect::<Vec<_>>() {
             self.actions.push(Action::Send(host, ToAgent::RankLost { rank, reason: reason.clone() }));
@@ -184,6 +185,9 @@ impl Job {
         let over = self.hosts.iter().all(|h| matches!(h.link, Link::Done | Link::Gone));
         if over && self.phase != Phase::Finished {
             self.phase = Phase::Finished;
+            if let Some(failure) = self.outcome.as_mut().filter(|_| self.failed > 1) {
+                failure.message = format!("{} ranks failed, the first one: {}", self.failed, failure.message);
+            }
             self.actions.push(Action::StopStdin);
             self.actions.push(Action::Finish);
         }
