@@ -222,6 +222,8 @@ impl Job {
             if let Err(error) = map::map(&self.slots(), self.plan.ranks, self.plan.oversubscribe) {
                 let failure = self.not_enough_slots(error);
                 self.fail(now, failure);
+                // Nothing runs, so that no event would come that ends the job.
+                self.check_end();
                 return std::mem::take(&mut self.actions);
             }
         }

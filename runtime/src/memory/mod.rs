@@ -1,9 +1,9 @@
-//! Memory that several processes share: the segment of a host and the rings in it.
+//! Memory that several processes share: the segment of a host and the lanes in it.
 //!
 //! Knows nothing of messages, ranks of other hosts or time.
 
 mod activity;
-pub(crate) mod ring;
+pub(crate) mod lane;
 
 pub use activity::{Activity, Operation};
 
@@ -18,6 +18,6 @@ pub(crate) fn index(number: u64) -> usize {
 mod segment;
 
 #[cfg(not(loom))]
-pub(crate) use segment::MappedRing;
+pub(crate) use segment::MappedLane;
 #[cfg(not(loom))]
 pub use segment::Segment;
