@@ -6,7 +6,7 @@ mod core;
 pub(crate) mod operation;
 mod wait;
 
-pub(crate) use wait::{CONTROL_TOKEN, FIRST_FREE_TOKEN, Runtime, WAKE_TOKEN, Waiting};
+pub(crate) use wait::{CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN, Waiting};
 
 use crate::{
     error::{Error, Result},
@@ -198,6 +198,16 @@ impl Engine {
     pub(crate) fn fail(&mut self, error: Error) {
         self.core.completions += 1;
         self.fatal.get_or_insert(error);
+    }
+
+    /// The launcher says that this rank is gone and the job goes on: what has arrived from it still counts.
+    pub(crate) fn lose(&mut self, peer: usize, reason: String) {
+        if let Some(departed) = self.departed.get_mut(peer) {
+            let counts_from = Instant::now();
+            let lost = Departed { departure: Departure::Lost(reason), counts_from, counted: false };
+            let departed = departed.get_or_insert(lost);
+            departed.counts_from = departed.counts_from.min(counts_from);
+        }
     }
 
     /// Moves what can be moved now; `true` when anything moved.
