@@ -117,6 +117,17 @@ pub(crate) fn close_inherited() {
     }
 }
 
+/// Keeps hwloc from loading what takes most of its time and is of no use here: OpenCL, X11 (for NVIDIA's displays), and
+/// the large XML library. Only in this process: to be called after the environment for ranks has been read, and before
+/// there are threads.
+pub(crate) fn skip_slow_plugins() {
+    const NAME: &str = "HWLOC_PLUGINS_BLACKLIST";
+    if std::env::var_os(NAME).is_none() {
+        // SAFETY: the agent has one thread (it forked just now), so nobody reads the environment meanwhile.
+        unsafe { std::env::set_var(NAME, "hwloc_opencl.so,hwloc_gl.so,hwloc_xml_libxml.so") };
+    }
+}
+
 /// Raises the soft limit of open files to the hard one; the old soft limit.
 pub(crate) fn raise_open_files() -> Option<u64> {
     let old = getrlimit(Resource::Nofile);

@@ -101,6 +101,7 @@ impl Agent {
             launcher_gone: false,
             over: None,
         };
+        sys::skip_slow_plugins();
         agent.outgoing.push(marker_line(nonce).as_bytes());
         agent.say(&FromAgent::Hello {
             hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
