@@ -94,7 +94,7 @@ fn serve(options: &Options, host: &str, nonce: &str) -> Result<ExitCode, Box<dyn
     while let Some(message) = frame::read::<ToAgent>(&mut input)? {
         match message {
             ToAgent::Start(start) => run(&start, &mut output)?,
-            ToAgent::Stop => break,
+            ToAgent::Stop { .. } => break,
             _ => {}
         }
     }

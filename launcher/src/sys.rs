@@ -6,9 +6,10 @@
 
 pub(crate) mod child;
 
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit};
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -88,20 +89,25 @@ pub(crate) fn reset_signals() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
-/// Closes every descriptor but the standard ones: what the launcher or a login shell left open is not for us and not for
-/// ranks. Only for a process that has just begun.
-pub(crate) fn close_inherited() {
+/// Closes every descriptor but the standard ones and `kept`: what the launcher or a login shell left open is not for us
+/// and not for ranks. Returns `kept`, if that is a descriptor. Only for a process that has just begun.
+pub(crate) fn close_inherited(kept: Option<RawFd>) -> Option<OwnedFd> {
     let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
         .into_iter()
         .flatten()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|fd| *fd > 2)
         .collect();
+    let kept = kept.filter(|fd| open.contains(fd));
+    let open = open.into_iter().filter(|fd| Some(*fd) != kept);
     for fd in open {
         // SAFETY: at the beginning of `main` nothing in this process owns a descriptor; the one of the listing above is
         // closed already, so that closing its number again only fails.
         unsafe { libc::close(fd) };
     }
+    // SAFETY: it is open, as the listing said, and nothing in this process owns it.
+    let kept = kept.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })?;
+    fcntl_setfd(&kept, FdFlags::CLOEXEC).is_ok().then_some(kept)
 }
 
 /// The limits of open files of a child whose soft one is to be `soft`.

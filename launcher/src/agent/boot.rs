@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 #[derive(Debug)]
 pub(super) struct Shared {
     segment: OwnedFd,
+    board: Segment,
     wake: Vec<OwnedFd>,
 }
 
@@ -22,10 +23,11 @@ impl Shared {
     pub(super) fn create(ranks: usize, start: &Start) -> io::Result<Self> {
         let ring = usize::try_from(start.snapshot.get(keys::SHM_RING_BYTES)).unwrap_or(usize::MAX);
         let segment = Segment::create(ranks, ring)?;
+        let board = Segment::map(&segment)?;
         // Not closed on exec: every rank inherits all of them, and nothing else is executed by the agent.
         fcntl_setfd(&segment, FdFlags::empty())?;
         let wake = (0..ranks).map(|_| eventfd(0, EventfdFlags::NONBLOCK)).collect::<rustix::io::Result<_>>()?;
-        Ok(Self { segment, wake })
+        Ok(Self { segment, board, wake })
     }
 
     pub(super) fn boot(&self, start: &Start, rank: u32, reached_at: Option<IpAddr>) -> Boot {
@@ -40,7 +42,13 @@ impl Shared {
             wake_fds: self.wake.iter().map(AsRawFd::as_raw_fd).collect(),
             oversubscribed: start.oversubscribed,
             reached_at,
+            survives: start.survives,
         }
+    }
+
+    /// Where ranks say what they are doing.
+    pub(super) fn into_board(self) -> Segment {
+        self.board
     }
 }
 

@@ -17,6 +17,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+/// How many bytes a rank's standard input holds.
+const STDIN_PIPE: usize = 16 << 10;
+
 /// Why a rank could not be started.
 #[derive(Debug)]
 pub(super) struct Refusal {
@@ -122,7 +125,8 @@ impl<'a> Launch<'a> {
     }
 
     /// Starts the rank at `index` of this host's ranks.
-    pub(super) fn spawn(&self, index: usize) -> Result<Started, Refusal> {
+    /// `given`: its standard input, read by the rank itself.
+    pub(super) fn spawn(&self, index: usize, given: Option<OwnedFd>) -> Result<Started, Refusal> {
         let other = |error: io::Error| Refusal::new(SpawnFailure::Other, error.to_string());
         let rank = self.local[index];
         let app = self.start.app_of.get(index).copied().unwrap_or(0) as usize;
@@ -131,8 +135,12 @@ impl<'a> Launch<'a> {
         };
         let (stdout, stdout_child) = pipe().map_err(other)?;
         let (stderr, stderr_child) = pipe().map_err(other)?;
-        let (stdin_child, stdin) =
-            if rank == 0 { pipe().map(|(a, b)| (Some(a), Some(b))).map_err(other)? } else { (None, None) };
+        let fed = given.is_none() && self.start.stdin.includes(rank);
+        let stdin = if fed { Some(pipe().map_err(other)?) } else { None };
+        if let Some((read, _)) = &stdin {
+            // Little is read ahead of the rank; a kernel that refuses reads more.
+            let _ = rustix::pipe::fcntl_setpipe_size(read, STDIN_PIPE);
+        }
         let (control, control_child) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(|e| other(e.into()))?;
         let boot = self.shared.boot(self.start, rank, self.reached_at);
@@ -160,6 +168,10 @@ impl<'a> Launch<'a> {
                 Some((file, words))
             }
             _ => None,
+        };
+        let (stdin_child, stdin) = match stdin {
+            Some((read, write)) => (Some(read), Some(write)),
+            None => (given, None),
         };
         let (file, first) = match &wrap {
             Some((file, words)) => (*file, words.as_slice()),
@@ -271,7 +283,10 @@ fn check_program(file: &Path) -> Result<(), Refusal> {
         }
         Ok(_) => Ok(()),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Err(Refusal::new(SpawnFailure::NotFound, format!("the program {shown} does not exist")))
+            Err(Refusal::new(
+                SpawnFailure::NotFound,
+                format!("the program {shown} does not exist there: build it, or copy it to this path on every host"),
+            ))
         }
         Err(error) => Err(Refusal::new(SpawnFailure::NotExecutable, format!("{shown} cannot be used: {error}"))),
     }

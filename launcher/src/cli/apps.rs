@@ -84,14 +84,14 @@ pub(super) fn on_command_line(
         let matches = command
             .try_get_matches_from(std::iter::once(OsString::from("rsrun")).chain(split.options))
             .map_err(|error| {
-                let text = words::one_line(&error.render().to_string());
+                let text = words::one_line(&error.render().to_string(), "rsrun");
                 usage(format!(
                     "after a `:` only options of one program may stand (-n, -x, -wdir, -wrap, -wrap-ranks): {text}"
                 ))
             })?;
         let own = Later::from_arg_matches(&matches).map_err(|error| usage(error.to_string()))?.app;
         options = inherit(own, first);
-        (rest, literal) = (split.program, split.literal);
+        (rest, literal) = (split.program, split.marked);
     }
     if apps.len() > 1
         && let Some(app) = apps.iter().find(|app| app.options.ranks.is_none())

@@ -23,13 +23,23 @@ const fn foreign(names: &'static [&'static str], from: &'static str, instead: &'
 }
 
 /// All of them, launcher by launcher.
-pub(super) const TABLE: &[Foreign] = &[
+const TABLE: &[Foreign] = &[
     foreign(
-        &["N", "npernode", "ntasks-per-node", "ppn", "perhost"],
+        &["map-by", "rank-by", "rankfile", "rf", "distribution", "m"],
+        "all",
+        "slots=N for each host in the hostfile, or -host a:N,b:N; ranks fill them in order",
+    ),
+    foreign(
+        &["bind-to", "bind-to-core", "bind-to-socket", "bind-to-none", "cpu-bind", "cpu-set", "report-bindings"],
+        "all",
+        "nothing: ranks may use every core of their host",
+    ),
+    foreign(
+        &["N", "npernode", "ntasks-per-node", "ppn", "perhost", "byslot", "bynode"],
         "all",
         "slots=N for each host in the hostfile, or -host a:N,b:N",
     ),
-    foreign(&["nooversubscribe"], OMPI, "nothing: that is the default"),
+    foreign(&["nooversubscribe", "no-oversubscribe"], OMPI, "nothing: that is the default"),
     foreign(&["am", "tune"], OMPI, "--config FILE"),
     foreign(&["gmca", "pmixmca", "prtemca"], OMPI, "--mca KEY VALUE or --set KEY=VALUE"),
     foreign(
@@ -51,6 +61,8 @@ pub(super) const TABLE: &[Foreign] = &[
         "Open MPI, MPICH",
         "--phases for times of the start; messages are few and cannot be silenced",
     ),
+    foreign(&["output-filename", "outfile-pattern", "errfile-pattern", "output"], "all", "--output-dir DIR"),
+    foreign(&["enable-recovery", "continuous", "disable-auto-cleanup"], "Open MPI, MPICH", "--on-failure continue"),
     foreign(&["f"], MPICH, "-hostfile FILE"),
     foreign(&["hosts"], MPICH, "-host a,b"),
     foreign(&["genv", "env"], MPICH, "-x NAME=VALUE"),
@@ -76,16 +88,22 @@ pub(super) const TABLE: &[Foreign] = &[
     foreign(&["exclude"], SRUN, "a hostfile without that host"),
     foreign(&["D", "chdir"], SRUN, "-wdir DIR"),
     foreign(&["O", "overcommit"], SRUN, "--oversubscribe"),
+    foreign(&["input", "i"], SRUN, "--stdin RANK, all or none"),
     foreign(&["K", "kill-on-bad-exit"], SRUN, "nothing: that is the default"),
     foreign(&["t", "time"], SRUN, "--timeout TIME"),
     foreign(&["mpi"], SRUN, "nothing: ranks are started the same way everywhere"),
 ];
 
-/// What to write instead of an unknown option, if another launcher has it. `word`: as written, dashes included.
-pub(super) fn hint(word: &str) -> Option<String> {
-    let name = word.trim_start_matches('-').split('=').next().unwrap_or_default();
-    let known = TABLE.iter().find(|foreign| foreign.names.contains(&name))?;
-    Some(format!("{word} is an option of {}; here: {}", launchers(known.from), known.instead))
+/// An option of another launcher, named without dashes and value.
+pub(super) fn find(name: &str) -> Option<&'static Foreign> {
+    TABLE.iter().find(|foreign| foreign.names.contains(&name))
+}
+
+impl Foreign {
+    /// The message about it, `option` as written.
+    pub(super) fn message(&self, option: &str) -> String {
+        format!("{option} is an option of {}; here: {}", launchers(self.from), self.instead)
+    }
 }
 
 fn launchers(from: &str) -> &str {
@@ -94,7 +112,7 @@ fn launchers(from: &str) -> &str {
 
 /// The table as Markdown.
 #[cfg(test)]
-pub(super) fn markdown() -> String {
+fn markdown() -> String {
     let mut text = String::from("| option there | whose | here |\n|---|---|---|\n");
     for foreign in TABLE {
         let names: Vec<String> = foreign.names.iter().map(|name| format!("`-{name}`")).collect();
@@ -123,8 +141,9 @@ mod tests {
             for name in foreign.names {
                 assert!(!known(name), "-{name} is an option here");
             }
-            let words = foreign.instead.split([' ', ',', ';']);
-            for option in words.filter(|word| word.starts_with('-') && !word.contains('\'') && *word != "--args") {
+            // What stands in quotes is a command's.
+            let advice: String = foreign.instead.split('\'').step_by(2).collect();
+            for option in advice.split([' ', ',', ';']).filter(|word| word.starts_with('-')) {
                 let name = option.trim_start_matches('-').trim_end_matches('\'');
                 assert!(known(name), "{option} is advised for -{} and does not exist", foreign.names[0]);
             }

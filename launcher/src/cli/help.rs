@@ -67,5 +67,5 @@ pub(super) fn after() -> String {
     for (code, meaning) in crate::exit::TABLE {
         text.push_str(&format!("  {code:<8} {meaning}\n"));
     }
-    text + "The last line on standard error says which it was: `rsrun: ...`"
+    text + "A line on standard error says which it was: `rsrun: ...`; wrong lines of a file follow it"
 }

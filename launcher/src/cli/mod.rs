@@ -14,7 +14,9 @@ pub use apps::{AppLine, AppOptions};
 pub use ranges::Ranges;
 
 use crate::exit::{ExitCode, Failure};
+use crate::job::lines::Tag;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
+use spmd::bootstrap::messages::StdinTarget;
 use spmd::config::CommandLineSetting;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -95,9 +97,47 @@ pub struct Options {
     #[arg(long, help_heading = help::LIFE)]
     pub allow_run_as_root: bool,
 
-    /// Begin every line of output with its rank, in brackets
-    #[arg(help_heading = help::OUTPUT, long, visible_alias = "tag-output")]
-    pub tag: bool,
+    /// Who reads rsrun's standard input: a rank, all, or none
+    #[arg(help_heading = help::OUTPUT, long, value_name = "RANK|all|none", default_value = "0", value_parser = words::stdin)]
+    pub stdin: StdinTarget,
+
+    /// Begin every line of output with its rank: [3], or [3@node1] with --tag=host
+    #[arg(help_heading = help::OUTPUT, long, visible_alias = "tag-output", value_name = "rank|host", value_parser = words::tag)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "rank")]
+    pub tag: Option<Tag>,
+
+    /// Begin every line of output with the time at which it left its rank (UTC)
+    #[arg(help_heading = help::OUTPUT, long, visible_alias = "timestamp-output")]
+    pub timestamp: bool,
+
+    /// Write each rank's output to DIR/rank.0003/stdout and stderr, here on the launcher's host, instead of showing it
+    #[arg(help_heading = help::OUTPUT, long, value_name = "DIR")]
+    pub output_dir: Option<PathBuf>,
+
+    /// With --output-dir: show the output, too
+    #[arg(help_heading = help::OUTPUT, long, requires = "output_dir")]
+    pub tee: bool,
+
+    /// What happens when a rank fails: the job ends, or the other ranks go on without it
+    #[arg(help_heading = help::LIFE, long, value_name = "abort|continue", default_value = "abort", value_parser = words::on_failure)]
+    pub on_failure: OnFailure,
+
+    /// End the job when not every rank is in World::init so long after the first (key launch.start_timeout)
+    #[arg(help_heading = help::LIFE, long, value_name = "TIME")]
+    pub start_timeout: Option<String>,
+
+    /// Write how the job and every rank ended to this file, as JSON
+    #[arg(help_heading = help::LIFE, long, value_name = "FILE")]
+    pub status_file: Option<PathBuf>,
+}
+
+/// What happens when a rank fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// The job ends.
+    Abort,
+    /// The other ranks go on.
+    Continue,
 }
 
 /// `rsrun config`: print the configuration that a run would have.
@@ -138,7 +178,7 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
         let command = ConfigOptions::command();
         let split = words::split(&command, words[1..].to_vec());
         if let Some(extra) = split.program.first() {
-            return Err(usage(format!("rsrun config: unexpected `{}`: try rsrun config --help", extra.display())));
+            return Err(usage(format!("unexpected `{}` after config (see rsrun config --help)", extra.display())));
         }
         return Ok(match matches(command, "rsrun config", split.options)? {
             Ok(matches) => {
@@ -169,8 +209,17 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
             value: command.clone(),
         });
     }
+    if let Some(time) = &options.start_timeout {
+        // A number alone is seconds, as with --timeout.
+        let seconds = if time.parse::<f64>().is_ok() { "s" } else { "" };
+        settings.push(CommandLineSetting {
+            option: "--start-timeout".to_string(),
+            key: "launch.start_timeout".to_string(),
+            value: format!("{time}{seconds}"),
+        });
+    }
     let apps = match &options.job_file {
-        None => apps::on_command_line(&options.app, split.program, split.literal)?,
+        None => apps::on_command_line(&options.app, split.program, split.marked)?,
         Some(file) => {
             if let Some(extra) = split.program.first() {
                 return Err(usage(format!("{}: the programs are in the job file", extra.display())));
@@ -193,17 +242,16 @@ fn matches(
     name: &str,
     words: Vec<OsString>,
 ) -> Result<Result<clap::ArgMatches, String>, Failure> {
-    use clap::error::{ContextKind, ErrorKind};
+    use clap::error::ErrorKind;
     match command.try_get_matches_from(std::iter::once(OsString::from(name)).chain(words)) {
         Ok(matches) => Ok(Ok(matches)),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Err(error.render().to_string()))
         }
-        Err(error) => {
-            let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
-            let hint = unknown.filter(|_| error.kind() == ErrorKind::UnknownArgument).and_then(|o| foreign::hint(&o));
-            Err(usage(hint.unwrap_or_else(|| words::one_line(&error.render().to_string()))))
-        }
+        Err(error) => Err(usage(match words::foreign(&error) {
+            Some(message) => message,
+            None => words::one_line(&error.render().to_string(), name),
+        })),
     }
 }
 

@@ -33,7 +33,7 @@ fn long_options_may_have_one_dash() {
     let all = run(&["-wdir", "/d", "-timeout", "5", "-oversubscribe", "-launch-agent", "x y", "-tag", "app"]);
     assert_eq!(all.options.app.wdir, Some(PathBuf::from("/d")));
     assert_eq!(all.options.timeout, Some(Duration::from_secs(5)));
-    assert!(all.options.oversubscribe && all.options.tag);
+    assert!(all.options.oversubscribe && all.options.tag == Some(Tag::Rank));
     assert_eq!(all.settings[0].key, "launch.agent");
 }
 
@@ -44,7 +44,7 @@ fn options_stop_at_the_program() {
     assert_eq!(job.apps[0].program, "app");
     assert_eq!(job.apps[0].arguments, words(&["-n", "3", "--help", "-x", "--"]));
     let job = run(&["-n", "2", "--", "-odd-name", "--", "x"]);
-    assert_eq!((job.apps[0].program, job.apps[0].arguments), ("-odd-name".into(), words(&["--", "x"])));
+    assert_eq!((job.apps[0].program.clone(), job.apps[0].arguments.clone()), ("-odd-name".into(), words(&["--", "x"])));
     let job = run(&["--mca", "a", "b", "config"]);
     assert_eq!(job.apps[0].program, "config");
 }
@@ -70,9 +70,38 @@ fn wrong_lines_say_what_is_wrong_in_one_line() {
     assert!(error(&["-hostfile", "a", "-host", "b", "app"]).contains("cannot be used with"));
     assert!(error(&["--timeout", "soon", "app"]).contains("soon"));
     assert!(error(&["config", "app"]).contains("app"));
+    assert!(error(&["config", "--al"]).contains("see rsrun config --help"));
     for text in [&["--np", "0", "a"][..], &["--no-such", "a"]] {
         assert!(!error(text).contains('\n'), "{}", error(text));
     }
+}
+
+#[test]
+fn options_of_other_launchers_are_refused_with_what_to_do_here() {
+    for (line, says) in [
+        (&["--bind-to", "core", "-n", "2", "app"][..], "--bind-to is an option of other launchers"),
+        (&["-n", "2", "--map-by", "ppr:1:node", "app"], "-host a:N,b:N"),
+        (&["--map-by=node", "app"], "-host a:N,b:N"),
+        (&["-npernode", "1", "app"], "slots=N"),
+        (&["-n", "2", "-npernode", "1", "app"], "--npernode is"),
+        (&["-ppn", "2", "app"], "slots=N"),
+        (&["-N", "2", "app"], "slots=N"),
+        (&["-f", "hosts", "app"], "-hostfile FILE"),
+        (&["-hosts", "a,b", "app"], "-host a,b"),
+        (&["-nooversubscribe", "app"], "nothing: that is the default"),
+        (&["-genv", "A", "1", "app"], "-x NAME=VALUE"),
+        (&["-l", "app"], "--tag"),
+    ] {
+        assert!(error(line).contains(says), "{line:?}: {}", error(line));
+    }
+}
+
+#[test]
+fn a_colon_between_two_programs_is_not_passed_to_the_first_one() {
+    let job = run(&["-n", "1", "app", ":", "-n", "2", "other"]);
+    assert_eq!((job.apps[0].arguments.len(), job.apps[1].program.to_str()), (0, Some("other")));
+    assert_eq!(run(&["-n", "1", "--", "app", ":", "x"]).apps[0].arguments, words(&[":", "x"]));
+    assert_eq!(run(&["app", "a:b", "::"]).apps[0].arguments, words(&["a:b", "::"]));
 }
 
 #[test]

@@ -21,23 +21,30 @@ pub(super) struct Child {
     status: Option<WaitStatus>,
 }
 
+/// How a command is started, besides what it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start<'a> {
+    /// What it is told to be called, if not by its path.
+    pub(super) name: Option<&'a str>,
+    /// Its soft limit of open files.
+    pub(super) open_files: Option<u64>,
+    /// It dies when the calling thread does.
+    pub(super) dies_with_us: bool,
+    /// What it inherits besides its streams.
+    pub(super) inherited: Option<&'a OwnedFd>,
+}
+
 impl Child {
-    /// Starts `command` in a process group of its own, with the soft limit of open files `open_files`. Of the command its
-    /// program, arguments and environment count. `dies_with_us`: it dies when the calling thread does.
+    /// Starts `command` in a process group of its own. Of the command its program, arguments and environment count.
     ///
     /// # Errors
     /// What the kernel says, `exec` included.
-    pub(super) fn start(
-        command: &Command,
-        name: Option<&str>,
-        open_files: Option<u64>,
-        dies_with_us: bool,
-    ) -> io::Result<Self> {
+    pub(super) fn start(command: &Command, how: &Start<'_>) -> io::Result<Self> {
         let (stdin_child, stdin) = pipe()?;
         let (stdout, stdout_child) = pipe()?;
         let (stderr, stderr_child) = pipe()?;
         let file = text(find(command.get_program())?.as_os_str())?;
-        let own_name = name.map_or(command.get_program(), OsStr::new);
+        let own_name = how.name.map_or(command.get_program(), OsStr::new);
         let arguments: Vec<CString> =
             std::iter::once(own_name).chain(command.get_args()).map(text).collect::<io::Result<_>>()?;
         let mut variables: Vec<_> = std::env::vars_os().collect();
@@ -55,9 +62,9 @@ impl Child {
             environment: &environment.iter().map(CString::as_c_str).collect::<Vec<_>>(),
             directory: c".",
             streams: [stdin_child.as_fd(), stdout_child.as_fd(), stderr_child.as_fd()],
-            inherited: &[],
-            open_files: open_files.map(sys::open_files_for_children),
-            dies_with_us,
+            inherited: how.inherited.map(AsFd::as_fd).as_slice(),
+            open_files: how.open_files.map(sys::open_files_for_children),
+            dies_with_us: how.dies_with_us,
         })?;
         Ok(Self {
             pid,

@@ -8,6 +8,7 @@ use super::ssh_config::SshHost;
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::HostSpec;
 use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
@@ -15,10 +16,14 @@ use std::process::Command;
 pub(super) const OWN_NAME: &str = "rsrun";
 
 /// The agent as a child of this process.
-pub(super) fn local(nonce: &str) -> Command {
+/// `stdin` goes along under its number, for the rank that may read it itself.
+pub(super) fn local(nonce: &str, stdin: Option<&OwnedFd>) -> Command {
     // /proc/self/exe is this very binary, even when the file has been replaced meanwhile.
     let mut command = Command::new("/proc/self/exe");
     command.arg("--agent").arg(nonce);
+    if let Some(stdin) = stdin {
+        command.arg("--stdin-fd").arg(stdin.as_raw_fd().to_string());
+    }
     // An address under which someone reached us by SSH is not an address under which we reached ourselves.
     command.env_remove("SSH_CONNECTION");
     command
@@ -88,6 +93,7 @@ mod tests {
 
     fn how(executable: &str) -> How {
         How {
+            stdin: None,
             agent_command: None,
             ssh: SshClient::Auto,
             timeout: Duration::from_secs(8),

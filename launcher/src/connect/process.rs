@@ -2,7 +2,7 @@
 //!
 //! Carries bytes between the child's pipes and the link; decides how long a child may take to go away.
 
-use super::child::Child;
+use super::child::{Child, Start};
 use super::{Outgoing, Session, command, is_ready, poll_for, retry};
 use crate::exit::{ExitCode, Failure};
 use rustix::event::{PollFd, PollFlags};
@@ -40,8 +40,13 @@ pub(super) fn run(session: &mut Session, command: &Command, kind: Kind) -> Failu
     } else {
         format!("running {program}")
     });
-    let name = (kind == Kind::Local).then_some(command::OWN_NAME);
-    let mut child = match Child::start(command, name, session.how.open_files, kind == Kind::External) {
+    let start = Start {
+        name: (kind == Kind::Local).then_some(command::OWN_NAME),
+        open_files: session.how.open_files,
+        dies_with_us: kind == Kind::External,
+        inherited: session.how.stdin.as_deref().filter(|_| kind == Kind::Local),
+    };
+    let mut child = match Child::start(command, &start) {
         Ok(child) => child,
         Err(error) => {
             let host = &session.spec.name;
@@ -95,14 +100,12 @@ fn pump(session: &mut Session, child: &mut Child) -> io::Result<End> {
             // The agent does not listen any more. What it said last still counts, so reading goes on.
             child.stdin = None;
         }
-        // A full sink means that nothing may be read: not even asked for, because a hang-up is always reported.
-        let room = session.intake.sink.has_room();
         let mut fds = vec![PollFd::new(&session.inbox.waker, PollFlags::IN)];
         let mut add = |fd, flags| {
             fds.push(PollFd::from_borrowed_fd(fd, flags));
             fds.len() - 1
         };
-        let out_at = room.then(|| add(stdout.as_fd(), PollFlags::IN));
+        let out_at = Some(add(stdout.as_fd(), PollFlags::IN));
         let err_at = stderr_open.then(|| add(stderr.as_fd(), PollFlags::IN));
         if let Some(stdin) = child.stdin.as_ref().filter(|_| !outgoing.is_empty()) {
             add(stdin.as_fd(), PollFlags::OUT);

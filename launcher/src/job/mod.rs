@@ -4,9 +4,12 @@
 
 mod agreement;
 pub mod apps;
+pub mod lines;
+mod preflight;
 mod release;
 pub mod sink;
 pub mod state;
+mod status;
 mod stdin;
 pub mod supervise;
 mod watch;
