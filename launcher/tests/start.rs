@@ -73,18 +73,18 @@ fn what_does_not_pass_is_not_tried_again() {
     ended.fails(69, &["host n1", "Permission denied"]);
     assert_eq!(std::fs::read_to_string(tries).unwrap(), "x\n");
     with_agents(&place, "--version", &["-host", "n1:1", "true"]).fails(76, &["host n1", "protocol"]);
-    with_agents(&place, "--only n2 --die", &["-host", "n1:1,n2:1", "sleep", "60"])
+    with_agents(&place, "--only n2 --die", &["-host", "n1:1,n2:1", "true"])
         .fails(70, &["host n2", "the machine is on fire"]);
 }
 
 #[test]
 fn an_interrupt_ends_a_job_that_is_still_trying() {
     let place = Place::new();
-    let agent = format!("{} --fail 100", fake_agent().display());
+    let agent = format!("{} --fail-first 1000 --count {}", fake_agent().display(), place.home.path().display());
     let mut command = place.rsrun();
     command.args(["--launch-agent", &agent, "--set", "launch.connect_timeout=60s", "-host", "n1:1", "true"]);
     let child = start(&mut command);
-    wait_until("the first try was made", || !common::children(child.id()).is_empty());
+    wait_until("two tries were made", || place.home.path().join("n1.1").exists());
     common::signal(child.id(), libc::SIGTERM);
     finish(child).fails(143, &["interrupted by SIGTERM"]);
 }
@@ -192,13 +192,13 @@ fn a_task_of_another_launcher_is_told_to_start_us_once() {
 
 #[test]
 fn completions_and_the_manual_page_know_every_option() {
-    let place = Place::new();
+    let run = |words: &[&str]| finish(start(Command::new(common::binary()).args(words)));
     for words in [&["completions", "bash"][..], &["completions", "zsh"], &["completions", "fish"], &["man"]] {
-        let text = place.run(words).success().text();
+        let text = run(words).success().text();
         for option in ["hostfile", "wrap-ranks", "launch-agent", "app", "timeout", "tag"] {
             // The manual page writes dashes as \-.
             assert!(text.contains(option) || text.contains(&option.replace('-', "\\-")), "{words:?}: {option}");
         }
     }
-    place.run(["completions", "csh"]).fails(64, &["bash|zsh|fish"]);
+    run(&["completions", "csh"]).fails(64, &["bash|zsh|fish"]);
 }
