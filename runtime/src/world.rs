@@ -18,7 +18,7 @@ use crate::{
         tcp::{self, Tcp, addresses},
     },
 };
-use rustix::event::epoll;
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::{
     net::{IpAddr, SocketAddr, TcpListener},
     os::fd::{AsFd, OwnedFd},
@@ -257,7 +257,10 @@ impl World {
         }
         let hosts = boot.host_of.iter().map(|host| boot.hosts[*host as usize].name.clone()).collect();
         let eager = to_usize(boot.snapshot.get(keys::EAGER_LIMIT));
-        let engine = Engine::new(rank, hosts, routes, eager, keep_back);
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("making an eventfd")?;
+        epoll::add(&poller, &bell, epoll::EventData::new_u64(crate::engine::BELL_TOKEN), epoll::EventFlags::IN)
+            .context("watching an eventfd")?;
+        let engine = Engine::new(rank, hosts, routes, eager, keep_back, bell);
         let listener = lifeline.clone();
         let listen = Box::new(move || match &listener {
             Lifeline::Agent(control) => control.listen(),
