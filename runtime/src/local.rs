@@ -128,6 +128,7 @@ impl Cluster {
                 wake_fds: Vec::new(),
                 oversubscribed: self.ranks > processors,
                 reached_at: None,
+                placement: crate::bootstrap::node::Placement::default(),
             })
             .collect();
         let plans = boots.iter().map(|boot| Plan::new(boot, true)).collect::<Result<Vec<_>>>()?;

@@ -4,12 +4,16 @@
 pub(super) const ABOUT: &str = "Starts a program as many ranks on one or several hosts, and ends when they end.";
 
 /// How it is called.
-pub(super) const USAGE: &str =
-    "rsrun [OPTIONS] PROGRAM [ARGUMENTS]...\n       rsrun config [--json] [--changed] [--set KEY=VALUE]...";
+pub(super) const USAGE: &str = "rsrun [OPTIONS] PROGRAM [ARGUMENTS]...\n       rsrun config [--json] [--changed] [--set KEY=VALUE]...\n       \
+     rsrun topo [-n N] [--topology FILE.xml] [--svg FILE]";
 
 /// What `rsrun config` is.
 pub(super) const CONFIG_ABOUT: &str =
     "Prints every configuration key: its value, where the value came from, and what it overrode.";
+
+/// What `rsrun topo` is.
+pub(super) const TOPO_ABOUT: &str =
+    "Draws hosts: packages, NUMA domains, caches, cores, devices, and where ranks would sit.";
 
 /// Examples.
 const EXAMPLES: &str = "\

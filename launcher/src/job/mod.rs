@@ -8,3 +8,4 @@ pub mod sink;
 pub mod state;
 mod stdin;
 pub mod supervise;
+mod wishes;

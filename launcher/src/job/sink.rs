@@ -68,6 +68,11 @@ impl Sink {
         self.push(Chunk { rank: None, stream: Stream::Stderr, data: format!("rsrun: {text}\n").into_bytes() });
     }
 
+    /// Queues text of the launcher itself for standard error, as it is.
+    pub fn show(&self, text: String) {
+        self.push(Chunk { rank: None, stream: Stream::Stderr, data: text.into_bytes() });
+    }
+
     /// Whether links should go on reading.
     pub fn has_room(&self) -> bool {
         self.lock().bytes < HIGH_WATER

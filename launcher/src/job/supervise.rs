@@ -3,8 +3,9 @@
 //! One thread runs the loop; all others only send it events.
 
 use super::sink::{Sink, SinkEvent};
-use super::state::{Action, Event, Job, Plan};
+use super::state::{Action, Ending, Event, Job, Plan};
 use super::stdin::Stdin;
+use super::wishes::{self, Wishes};
 use crate::cli::{self, Run};
 use crate::connect::{self, How, Link, LinkEvent, SshClient};
 use crate::exit::{ExitCode, Failure};
@@ -54,8 +55,20 @@ pub fn run(run: Run) -> Result<(), Failure> {
     for name in missing {
         sink.notice(&format!("-x {name}: this variable is not set here, so it is not set for the ranks either"));
     }
+    let shows = plan.ending != Ending::Run;
     let job = Job::new(plan, begun);
-    let supervisor = Supervisor { job, how, sink, stdin: Arc::default(), links: HashMap::new(), sender };
+    let picture = run.options.placement.topo.and_then(|topo| topo.svg);
+    let supervisor = Supervisor {
+        job,
+        how,
+        sink,
+        stdin: Arc::default(),
+        links: HashMap::new(),
+        sender,
+        shows,
+        picture,
+        failure: None,
+    };
     supervisor.run(&receiver)
 }
 
@@ -70,6 +83,12 @@ struct Supervisor {
     stdin: Arc<Stdin>,
     links: HashMap<usize, Link>,
     sender: Sender<Message>,
+    /// Reports are what was asked for, and belong on standard output.
+    shows: bool,
+    /// Where the picture goes.
+    picture: Option<PathBuf>,
+    /// What could not be written.
+    failure: Option<Failure>,
 }
 
 impl Supervisor {
@@ -96,7 +115,7 @@ impl Supervisor {
             actions = self.job.handle(Instant::now(), event);
         }
         self.end(messages);
-        match self.job.outcome() {
+        match self.job.outcome().or(self.failure.as_ref()) {
             None => Ok(()),
             Some(failure) => Err(failure.clone()),
         }
@@ -122,6 +141,16 @@ impl Supervisor {
                     }
                 }
                 Action::Notice(text) => self.sink.notice(&text),
+                Action::Report(text) if self.shows => self.failure = crate::print(&text).err(),
+                Action::Report(text) => self.sink.show(text),
+                Action::Picture(svg) => {
+                    if let Some(path) = &self.picture
+                        && let Err(error) = std::fs::write(path, svg)
+                    {
+                        let text = format!("the picture {} cannot be written: {error}", path.display());
+                        self.failure = Some(Failure::new(ExitCode::Data, text));
+                    }
+                }
                 Action::ReadStdin(bytes) => {
                     let sender = self.sender.clone();
                     let deliver = move |data| drop(sender.send(Message::Job(Event::Stdin(data))));
@@ -208,11 +237,12 @@ fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
 fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> {
     let options = &run.options;
     let snapshot = &settings.snapshot;
-    let hosts = match (&options.hostfile, options.host.as_slice()) {
+    let mut hosts = match (&options.hostfile, options.host.as_slice()) {
         (Some(file), _) => hosts::file::read(file).map_err(|e| Failure::new(ExitCode::Data, e.to_string()))?,
         (None, []) => vec![HostSpec::this_machine()],
         (None, lists) => hosts::list::parse(lists).map_err(|e| Failure::new(ExitCode::Usage, e))?,
     };
+    let Wishes { request, detail, topologies, report, ending } = wishes::understand(run, &mut hosts)?;
     let directory = match (&options.wdir, std::env::current_dir()) {
         (Some(directory), Ok(here)) => here.join(directory),
         (Some(directory), Err(_)) => directory.clone(),
@@ -238,12 +268,16 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         files_read: settings.files_read.clone(),
         variables_read: settings.variables_read.clone(),
         oversubscribed: false,
+        placements: Vec::new(),
     };
     let plan = Plan {
-        hosts_named: options.hostfile.is_some() || !options.host.is_empty(),
+        hosts_named: !hosts.iter().all(HostSpec::is_default),
         hosts,
-        ranks: options.ranks,
-        oversubscribe: options.oversubscribe,
+        placement: request,
+        detail,
+        topologies,
+        report,
+        ending,
         same_machine_allowed: !snapshot.get(keys::LAUNCH_AGENT).is_empty(),
         snapshot_hash: snapshot.hash(),
         start,

@@ -7,6 +7,8 @@ pub(super) struct Rank {
     /// Index of its host in the plan.
     pub(super) host: usize,
     pub(super) pid: u32,
+    /// Where the kernel lets it run.
+    pub(super) cpus: String,
     /// What it said when it entered `World::init`.
     pub(super) hello: Option<Hello>,
     pub(super) finalized: bool,
@@ -15,7 +17,7 @@ pub(super) struct Rank {
 
 impl Rank {
     pub(super) fn new(host: usize) -> Self {
-        Self { host, pid: 0, hello: None, finalized: false, exited: false }
+        Self { host, pid: 0, cpus: String::new(), hello: None, finalized: false, exited: false }
     }
 }
 

@@ -1,6 +1,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "ranks of a test are small numbers")]
 
 use super::*;
+use crate::placement::Request;
 use spmd::bootstrap::messages::{Exit, Hello, JobKey, Release, SpawnFailure};
 use spmd::config::{Snapshot, Value};
 
@@ -24,8 +25,11 @@ fn plan(hosts: &[(&str, Option<u32>)], ranks: Option<u32>) -> Plan {
     };
     Plan {
         hosts: hosts.iter().map(spec).collect(),
-        ranks,
-        oversubscribe: false,
+        placement: Request { ranks, ..Request::default() },
+        detail: None,
+        topologies: vec![],
+        report: report::Options::default(),
+        ending: Ending::Run,
         hosts_named: true,
         same_machine_allowed: false,
         start: Start {
@@ -42,6 +46,7 @@ fn plan(hosts: &[(&str, Option<u32>)], ranks: Option<u32>) -> Plan {
             files_read: vec![],
             variables_read: vec![],
             oversubscribed: false,
+            placements: vec![],
         },
         snapshot_hash: [7; 32],
         window: 64,
@@ -67,7 +72,7 @@ impl World {
         world.hello(0, 2);
         world.hello(1, 2);
         for rank in 0..4 {
-            world.say(rank / 2, FromAgent::Spawned { rank: rank as u32, pid: 100 + rank as u32 });
+            world.say(rank / 2, FromAgent::Spawned { rank: rank as u32, pid: 100 + rank as u32, cpus: String::new() });
         }
         world.done.clear();
         world
@@ -87,6 +92,7 @@ impl World {
                 Action::Connect(host) => format!("connect {host}"),
                 Action::Close(host) => format!("close {host}"),
                 Action::Notice(text) => format!("notice {text}"),
+                Action::Report(text) | Action::Picture(text) => format!("report {text}"),
                 Action::ReadStdin(bytes) => format!("read {bytes}"),
                 Action::StopStdin => continue,
                 Action::Finish => {
@@ -105,6 +111,7 @@ impl World {
                     ToAgent::Stdin { rank, data } => format!("stdin {host} {rank} {}", data.len()),
                     ToAgent::Signal { signal } => format!("signal {host} {signal}"),
                     ToAgent::Stop => format!("stop {host}"),
+                    ToAgent::Describe(detail) => format!("describe {host} {detail:?}"),
                 },
             });
         }
@@ -251,7 +258,10 @@ fn more_ranks_than_slots_are_refused_with_the_numbers_of_each_host() {
     w.hello(1, 9);
     assert_eq!(w.code(), 75);
     assert!(w.message().contains("a: 2, b: 1"), "{}", w.message());
-    let mut w = World::begin(Plan { oversubscribe: true, ..plan(&[("a", Some(1))], Some(2)) });
+    let mut w = World::begin(Plan {
+        placement: Request { ranks: Some(2), oversubscribe: true, ..Request::default() },
+        ..plan(&[("a", Some(1))], None)
+    });
     w.hello(0, 1);
     assert_eq!(w.did()[1], r#"start 0 as 0 of ["a"] ranks [0, 0] oversubscribed"#);
 }
@@ -526,9 +536,9 @@ fn standard_input_goes_to_rank_0_as_fast_as_it_takes_it() {
     w.hello(0, 2);
     w.hello(1, 2);
     w.did();
-    w.say(1, FromAgent::Spawned { rank: 2, pid: 5 });
+    w.say(1, FromAgent::Spawned { rank: 2, pid: 5, cpus: String::new() });
     assert!(w.did().is_empty());
-    w.say(0, FromAgent::Spawned { rank: 0, pid: 5 });
+    w.say(0, FromAgent::Spawned { rank: 0, pid: 5, cpus: String::new() });
     assert_eq!(w.did(), [format!("read {}", stdin::WINDOW)]);
     w.event(Event::Stdin(vec![1; 10]));
     w.event(Event::Stdin(vec![]));
@@ -615,7 +625,7 @@ mod any_order {
                     8 => w.pass(100 * MS),
                     9 => w.event(Event::Signal(libc::SIGINT)),
                     10 => w.event(Event::Stdin(vec![1])),
-                    11 => w.say(host, FromAgent::Spawned { rank: n as u32, pid: 5 }),
+                    11 => w.say(host, FromAgent::Spawned { rank: n as u32, pid: 5, cpus: String::new() }),
                     12 => w.event(Event::Signal(libc::SIGUSR2)),
                     _ => w.pass(10 * S),
                 }
