@@ -26,8 +26,8 @@ class Machine:
 
     def object(self, kind, attributes, children=(), infos=()):
         self.gp += 1
-        inner = "".join(children)
-        inner += "".join(f'<info name="{k}" value="{v}"/>' for k, v in infos)
+        # hwloc wants to read what is said about an object before the objects in it.
+        inner = "".join(f'<info name="{k}" value="{v}"/>\n' for k, v in infos) + "".join(children)
         text = " ".join(f'{k}="{v}"' for k, v in attributes.items())
         return f'<object type="{kind}" gp_index="{self.gp}" {text}>\n{inner}</object>\n'
 

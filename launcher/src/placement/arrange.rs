@@ -14,14 +14,14 @@ pub(super) fn arrange(pool: &Pool<'_>, seats: &mut [&mut Draft], request: &Reque
     let per_rank = request.per_rank() as usize;
     let capacity: Vec<usize> = groups.iter().map(|units| units.len() / per_rank).collect();
     let chosen: Vec<usize> = match &request.map {
-        MapBy::PerResource(count, _) => {
-            seats.iter().map(|seat| (seat.turn / *count as usize).min(groups.len() - 1)).collect()
-        }
-        MapBy::Spread | MapBy::Node => {
+        MapBy::Spread | MapBy::Node | MapBy::PerResource(_, Resource::Node) => {
             // As many on each, and neighbours next to each other.
             let mut chosen = in_turn(&capacity, seats.len());
             chosen.sort_unstable();
             chosen
+        }
+        MapBy::PerResource(count, _) => {
+            seats.iter().map(|seat| (seat.turn / *count as usize).min(groups.len() - 1)).collect()
         }
         _ => in_turn(&capacity, seats.len()),
     };
@@ -54,14 +54,16 @@ fn in_turn(capacity: &[usize], seats: usize) -> Vec<usize> {
 fn objects(pool: &Pool<'_>, seats: usize, request: &Request, several_hosts: bool) -> Groups {
     let by = |resource| group(&pool.units, |unit| place(unit, resource));
     let groups = match request.map {
-        MapBy::Spread | MapBy::Node => homes(pool, seats * request.per_rank() as usize, several_hosts),
+        MapBy::Spread | MapBy::Node | MapBy::PerResource(_, Resource::Node) => {
+            homes(pool, seats * request.per_rank() as usize, several_hosts)
+        }
         MapBy::Package | MapBy::PerResource(_, Resource::Package) => by(Resource::Package),
         MapBy::Numa | MapBy::PerResource(_, Resource::Numa) => by(Resource::Numa),
         MapBy::L3 | MapBy::PerResource(_, Resource::L3) => by(Resource::L3),
         MapBy::PerResource(_, Resource::Core) => by(Resource::Core),
         MapBy::Core if request.bind == Some(BindTo::Hwthread) => by(Resource::Core),
         MapBy::Nic => near_nics(pool),
-        MapBy::Slot | MapBy::Core | MapBy::PerResource(_, Resource::Node) | MapBy::Rankfile(_) => by(Resource::Node),
+        MapBy::Slot | MapBy::Core | MapBy::Rankfile(_) => by(Resource::Node),
     };
     if groups.is_empty() { vec![(0..pool.units.len()).collect()] } else { groups }
 }

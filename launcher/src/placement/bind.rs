@@ -66,8 +66,9 @@ fn shares(groups: &Groups, seats: &[&mut Draft]) -> Vec<Vec<usize>> {
         let units = &groups[seat.object];
         let peers: Vec<usize> = (0..seats.len()).filter(|s| same(seats[*s].object, seat.object)).collect();
         let place = peers.iter().position(|peer| *peer == at).unwrap_or(0);
-        let cut = |n: usize| n * units.len() / peers.len();
-        units[cut(place)..cut(place + 1)].to_vec()
+        // What cannot be divided stays free: ranks that work at one pace gain nothing when some have more.
+        let start = place * units.len() / peers.len();
+        units[start..start + units.len() / peers.len()].to_vec()
     };
     seats.iter().enumerate().map(share).collect()
 }

@@ -162,7 +162,10 @@ fn devices(node: &Node, seats: &[(u32, &Seat)], here: impl Fn(&Location) -> bool
         unused: None,
         ranks: users(&|seat| seat.gpu == Some(at)),
     });
-    nics.chain(gpus).collect()
+    // By address: what hangs on one switch stands side by side.
+    let mut all: Vec<Device> = nics.chain(gpus).collect();
+    all.sort_by(|a, b| a.pci.cmp(&b.pci));
+    all
 }
 
 fn words(seat: &Seat) -> String {

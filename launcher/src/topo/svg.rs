@@ -8,7 +8,7 @@ const CORE: (u32, u32) = (46, 40);
 const GAP: u32 = 6;
 const PAD: u32 = 10;
 const TITLE: u32 = 20;
-const DEVICE: (u32, u32) = (186, 40);
+const DEVICE: (u32, u32) = (212, 40);
 /// About how wide a package may become, in pixels.
 const WIDTH: u32 = 1180;
 
@@ -38,21 +38,22 @@ pub fn draw(view: &View<'_>) -> String {
 
 fn host(scene: &Scene) -> Block {
     let mut parts: Vec<Block> = vec![text(&scene.title, 16, "#111111", true)];
+    let mut packages = Vec::new();
     for package in &scene.packages {
         let mut inner = vec![flow(package.domains.iter().map(domain).collect(), WIDTH)];
         if !package.devices.is_empty() {
             inner.push(flow(package.devices.iter().map(device).collect(), inner[0].width.max(2 * DEVICE.0 + GAP)));
         }
-        parts.push(framed(&package.title, column(inner, GAP), "#f7f7f5", "#8a8a82"));
+        packages.push(framed(&package.title, column(inner, GAP), "#f7f7f5", "#8a8a82"));
     }
+    parts.push(flow(packages, WIDTH));
     if !scene.elsewhere.is_empty() {
         let devices = flow(scene.elsewhere.iter().map(device).collect(), WIDTH);
         parts.push(framed("place unknown", devices, "#ffffff", "#c9c9c2"));
     }
     parts.push(legend(scene));
     if !scene.ranks.is_empty() {
-        let lines = scene.ranks.iter().map(|(rank, words)| rank_line(*rank, words)).collect();
-        parts.push(column(lines, 4));
+        parts.push(rank_lines(scene));
     }
     column(parts, PAD)
 }
@@ -160,6 +161,21 @@ fn rank_line(rank: u32, words: &str) -> Block {
     Block { width: words.width + 32, height: 16, body }
 }
 
+/// The lines of all ranks, in as many columns as fit when there are many.
+fn rank_lines(scene: &Scene) -> Block {
+    let lines: Vec<Block> = scene.ranks.iter().map(|(rank, words)| rank_line(*rank, words)).collect();
+    let widest = lines.iter().map(|line| line.width).max().unwrap_or(1);
+    let columns = if lines.len() > 12 { (WIDTH / (widest + 2 * PAD)).max(1) as usize } else { 1 };
+    let per_column = lines.len().div_ceil(columns);
+    let mut lines = lines.into_iter();
+    let mut blocks = Vec::new();
+    while blocks.len() < columns {
+        let block = column(lines.by_ref().take(per_column).collect(), 4);
+        blocks.push(Block { width: widest + PAD, ..block });
+    }
+    flow(blocks, u32::MAX)
+}
+
 fn legend(scene: &Scene) -> Block {
     let cores = || scene.packages.iter().flat_map(|p| &p.domains).flat_map(|d| &d.caches).flat_map(|c| &c.cores);
     let mut words = vec!["core: its number (top), the kernel's numbers of its hardware threads (bottom)"];
@@ -177,7 +193,7 @@ fn legend(scene: &Scene) -> Block {
 
 /// A colour for each rank: neighbours differ most.
 fn colour(rank: u32) -> String {
-    format!("hsl({},{}%,{}%)", (u64::from(rank) * 137) % 360, 62 + (rank / 7 % 3) * 8, 76 - (rank / 5 % 3) * 5)
+    format!("hsl({},{}%,{}%)", (u64::from(rank) * 137) % 360, 62 + (rank / 7 % 3) * 8, 80 - (rank / 5 % 3) * 4)
 }
 
 fn text(words: &str, size: u32, fill: &str, bold: bool) -> Block {

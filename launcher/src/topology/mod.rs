@@ -24,6 +24,8 @@ fn builder(flags: BuildFlags, devices: bool) -> Result<TopologyBuilder, String> 
         for kind in [ObjectType::Package, ObjectType::L3Cache, ObjectType::Core] {
             builder = builder.with_type_filter(kind, TypeFilter::KeepAll)?;
         }
+        // hwloc moves memory up to what is left: without its group a NUMA domain would seem to have all cores of a package.
+        builder = builder.with_type_filter(ObjectType::Group, TypeFilter::KeepStructure)?;
         if devices {
             builder = builder.with_io_type_filter(TypeFilter::KeepImportant)?;
         }
