@@ -148,6 +148,17 @@ pub(crate) fn reset_signals() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
+/// Keeps hwloc from loading its plugins (OpenCL, NVML, …), which takes longer than to read the topology: what they know
+/// beyond the kernel's files is not needed. Only for a process that has just begun, and for itself only: what children
+/// inherit must have been read before.
+pub(crate) fn no_hwloc_plugins() {
+    const VARIABLE: &str = "HWLOC_PLUGINS_PATH";
+    if std::env::var_os(VARIABLE).is_none() {
+        // SAFETY: this process has one thread, so nobody reads the environment meanwhile.
+        unsafe { std::env::set_var(VARIABLE, "/nonexistent") };
+    }
+}
+
 /// Closes every descriptor but the standard ones: what the launcher or a login shell left open is not for us and not for
 /// ranks. Only for a process that has just begun.
 pub(crate) fn close_inherited() {

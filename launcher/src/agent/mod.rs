@@ -90,12 +90,14 @@ impl Agent {
         reactor.watch(&children, Source::Children)?;
         reactor.watch(&guard_fd, Source::Guard)?;
         reactor.keep(guard_fd);
+        let environment = std::env::vars_os().collect();
+        sys::no_hwloc_plugins();
         let mut agent = Self {
             reactor,
             decoder: Decoder::default(),
             outgoing: Outgoing::default(),
             children,
-            environment: std::env::vars_os().collect(),
+            environment,
             open_files,
             local: None,
             launcher_gone: false,

@@ -30,11 +30,13 @@ pub(super) fn understand(run: &Run, hosts: &mut Vec<HostSpec>) -> Result<Wishes,
     let report = report(options);
     let devices = request.map == MapBy::Nic || options.dry_run || report.topics.contains(&Topic::Nics);
     let looks = devices || request.needs_topology() || report.topics.contains(&Topic::Hosts);
-    let detail = match (looks, devices || several) {
-        (false, _) => None,
-        (true, true) => Some(Detail::Devices),
-        // On one host messages do not use the network: only GPUs are worth the time to look.
-        (true, false) => Some(Detail::Accelerators),
+    // To look at every PCI device takes longer than everything else. Messages over TCP take the addresses that there
+    // are, so that only RDMA devices are worth it unasked; on one host messages do not use the network at all.
+    let detail = match (looks, devices, several) {
+        (false, ..) => None,
+        (true, true, _) => Some(Detail::Devices),
+        (true, false, true) => Some(Detail::Fabric),
+        (true, false, false) => Some(Detail::Accelerators),
     };
     let ending = match (&options.topo, options.dry_run) {
         (Some(_), _) if run.options.ranks.is_none() && options.npernode.is_none() && options.map_by.is_none() => {

@@ -47,6 +47,7 @@ pub fn read(detail: Detail) -> Result<Node, String> {
     let devices = match detail {
         Detail::Processors => false,
         Detail::Accelerators => has_gpu(),
+        Detail::Fabric => has_gpu() || has_entry("/sys/class/infiniband"),
         Detail::Devices => true,
     };
     let topology =
@@ -61,8 +62,11 @@ pub fn read(detail: Detail) -> Result<Node, String> {
 
 /// Whether a driver of GPUs is loaded: much cheaper than to look at every PCI device.
 fn has_gpu() -> bool {
-    let any = |path: &str| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
-    any("/proc/driver/nvidia/gpus") || any("/sys/class/kfd/kfd/topology/nodes")
+    has_entry("/proc/driver/nvidia/gpus") || has_entry("/sys/class/kfd/kfd/topology/nodes")
+}
+
+fn has_entry(folder: &str) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 /// hwloc does not say whether an interface is up.

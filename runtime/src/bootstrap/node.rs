@@ -110,6 +110,8 @@ pub enum Detail {
     Processors,
     /// These, and devices if the host has a GPU.
     Accelerators,
+    /// These, and devices if the host has a GPU or a network device that can do RDMA.
+    Fabric,
     /// These, and devices.
     Devices,
 }
