@@ -178,5 +178,8 @@ impl Job {
 /// The kernel that runs a machine, out of the words that identify it: what shares a kernel shares its processors, also
 /// with other networks and process numbers.
 fn kernel(machine: &str) -> &str {
-    machine.split(' ').next().unwrap_or(machine)
+    match *machine.split(' ').collect::<Vec<_>>() {
+        [boot, _network, _processes] if !boot.is_empty() => boot,
+        _ => machine,
+    }
 }

@@ -5,6 +5,8 @@ use crate::placement::Request;
 use spmd::bootstrap::messages::{Exit, Hello, JobKey, Release, SpawnFailure};
 use spmd::config::{Snapshot, Value};
 
+mod placing;
+
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
