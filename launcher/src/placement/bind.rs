@@ -27,7 +27,11 @@ pub(super) fn bind(pool: &Pool<'_>, node: &Node, groups: &Groups, seats: &mut [&
             seats.iter().map(one).collect()
         }
         (true, None) => return,
-        (false, None) if request.bind.is_none() && !packed && apart(groups) => shares(groups, seats),
+        (false, None) if request.bind.is_none() && !packed && apart(groups) => {
+            let shares = shares(groups, seats);
+            // More ranks on an object than it has cores, while there are free ones elsewhere.
+            if shares.iter().any(Vec::is_empty) { single(pool, groups, seats, per_rank) } else { shares }
+        }
         (false, _) => single(pool, groups, seats, per_rank),
     };
     for (seat, mut own) in seats.iter_mut().zip(units) {
