@@ -151,7 +151,7 @@ pub(crate) fn reset_signals() {
 /// Keeps hwloc from loading its plugins (OpenCL, NVML, …), which takes longer than to read the topology: what they know
 /// beyond the kernel's files is not needed. Only for a process that has just begun, and for itself only: what children
 /// inherit must have been read before.
-pub(crate) fn no_hwloc_plugins() {
+pub(crate) fn skip_slow_plugins() {
     const VARIABLE: &str = "HWLOC_PLUGINS_PATH";
     if std::env::var_os(VARIABLE).is_none() {
         // SAFETY: this process has one thread, so nobody reads the environment meanwhile.

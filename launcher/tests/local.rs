@@ -46,7 +46,7 @@ fn what_cannot_be_started_is_named_with_its_code() {
     let script = place.script("interpreted", "#!/no/such/interpreter\n");
     let missing = place.home.path().join("no-such-directory");
     let missing = missing.to_str().unwrap();
-    place.run(["-n", "2", "./no-such"]).fails(127, &["localhost", "no-such does not exist"]);
+    place.run(["-n", "2", "./no-such"]).fails(127, &["localhost", "no-such does not exist there: build it"]);
     place.run(["-n", "2", "no-such-program"]).fails(127, &["no-such-program", "PATH"]);
     place.run(["-n", "2", script.to_str().unwrap()]).fails(127, &["interpreter"]);
     place.run(["-n", "2", file]).fails(126, &[file, "not executable"]);

@@ -216,9 +216,14 @@ impl World {
     pub(crate) fn join(joining: Joining) -> Result<Self> {
         let Joining { boot, plan, segment, release, lifeline, settings } = joining;
         let (rank, size) = (boot.rank as usize, boot.host_of.len());
+        let eager = to_usize(boot.snapshot.get(keys::EAGER_LIMIT));
         let poller = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll instance")?);
-        let mut routes =
-            Routes { transports: vec![Box::new(Loopback::new(rank))], to: vec![0; size], slow: vec![false] };
+        let mut routes = Routes {
+            transports: vec![Box::new(Loopback::new(rank))],
+            to: vec![0; size],
+            slow: vec![false],
+            eager: vec![eager],
+        };
         if let (Some((segment, wake)), false) = (segment, plan.near.is_empty()) {
             let place = plan.near.iter().position(|near| *near == rank).unwrap_or(0);
             let shm = SharedMemory::new(segment, place, &plan.near, size, wake);
@@ -230,6 +235,7 @@ impl World {
             )
             .context("watching the eventfd")?;
             plan.near.iter().filter(|near| **near != rank).for_each(|near| routes.to[*near] = 1);
+            routes.eager.push(eager.min(shm.largest_payload()));
             routes.transports.push(Box::new(shm));
             routes.slow.push(false);
         }
@@ -248,6 +254,8 @@ impl World {
             )?;
             plan.far.iter().for_each(|far| routes.to[*far] = routes.transports.len());
             routes.slow.push(routes.transports.len() > 1);
+            let tcp_eager = to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT));
+            routes.eager.push(tcp_eager.min(tcp.largest_payload()));
             routes.transports.push(Box::new(tcp) as Box<dyn Transport>);
         }
         let (watched, keep_back) = match &lifeline {
@@ -265,8 +273,7 @@ impl World {
             .context("watching the control socket")?;
         }
         let hosts = boot.host_of.iter().map(|host| boot.hosts[*host as usize].name.clone()).collect();
-        let eager = to_usize(boot.snapshot.get(keys::EAGER_LIMIT));
-        let engine = Engine::new(rank, hosts, routes, eager, keep_back);
+        let engine = Engine::new(rank, hosts, routes, keep_back);
         let listener = lifeline.clone();
         let listen = Box::new(move || match &listener {
             Lifeline::Agent(control) => control.listen(),

@@ -90,19 +90,18 @@ impl Agent {
         reactor.watch(&children, Source::Children)?;
         reactor.watch(&guard_fd, Source::Guard)?;
         reactor.keep(guard_fd);
-        let environment = std::env::vars_os().collect();
-        sys::no_hwloc_plugins();
         let mut agent = Self {
             reactor,
             decoder: Decoder::default(),
             outgoing: Outgoing::default(),
             children,
-            environment,
+            environment: std::env::vars_os().collect(),
             open_files,
             local: None,
             launcher_gone: false,
             over: None,
         };
+        sys::skip_slow_plugins();
         agent.outgoing.push(marker_line(nonce).as_bytes());
         agent.say(&FromAgent::Hello {
             hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),

@@ -205,7 +205,10 @@ fn check_program(file: &Path) -> Result<(), Refusal> {
         }
         Ok(_) => Ok(()),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Err(Refusal::new(SpawnFailure::NotFound, format!("the program {shown} does not exist")))
+            Err(Refusal::new(
+                SpawnFailure::NotFound,
+                format!("the program {shown} does not exist there: build it, or copy it to this path on every host"),
+            ))
         }
         Err(error) => Err(Refusal::new(SpawnFailure::NotExecutable, format!("{shown} cannot be used: {error}"))),
     }

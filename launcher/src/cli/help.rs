@@ -18,6 +18,7 @@ pub(super) const TOPO_ABOUT: &str =
 /// Examples.
 const EXAMPLES: &str = "\
 Options stop at the first word that is none: everything from PROGRAM on belongs to the program.
+A job has one program: `:` between words is refused, except after `--` before the program.
 Long options may be written with one dash: -np 4, -hostfile hosts, -wdir /tmp.
 
 Examples:
@@ -49,5 +50,5 @@ pub(super) fn after() -> String {
     for (code, meaning) in crate::exit::TABLE {
         text.push_str(&format!("  {code:<8} {meaning}\n"));
     }
-    text + "The last line on standard error says which it was: `rsrun: ...`"
+    text + "A line on standard error says which it was: `rsrun: ...`; wrong lines of a file follow it"
 }

@@ -2,6 +2,7 @@
 //!
 //! Pure apart from reading what clap needs: words in, [`Invocation`] or an error out.
 
+mod foreign;
 mod help;
 mod placement;
 mod words;
@@ -135,7 +136,7 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
         let command = ConfigOptions::command();
         let split = words::split(&command, words[1..].to_vec());
         if let Some(extra) = split.program.first() {
-            return Err(usage(format!("rsrun config: unexpected `{}`: try rsrun config --help", extra.display())));
+            return Err(usage(format!("unexpected `{}` after config (see rsrun config --help)", extra.display())));
         }
         return Ok(match matches(command, "rsrun config", split.options)? {
             Ok(matches) => {
@@ -160,6 +161,12 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
     if let Some(command) = &options.launch_agent {
         settings.push(launch_agent_setting(command));
     }
+    if !split.marked && split.program.iter().any(|word| word == ":") {
+        return Err(usage(
+            "`:` between programs: a job has one program here; where `:` is an argument of the program, write -- before \
+             the program",
+        ));
+    }
     let mut program = split.program.into_iter();
     let Some(first) = program.next() else {
         if options.placement.dry_run {
@@ -179,7 +186,7 @@ fn topo(words: Vec<OsString>) -> Result<Invocation, Failure> {
     let command = placement::TopoOptions::command();
     let split = words::split(&command, words);
     if let Some(extra) = split.program.first() {
-        return Err(usage(format!("rsrun topo: unexpected `{}`: try rsrun topo --help", extra.display())));
+        return Err(usage(format!("unexpected `{}` after topo (see rsrun topo --help)", extra.display())));
     }
     Ok(match matches(command, "rsrun topo", split.options)? {
         Ok(matches) => {
@@ -214,7 +221,10 @@ fn matches(
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Err(error.render().to_string()))
         }
-        Err(error) => Err(usage(words::one_line(&error.render().to_string()))),
+        Err(error) => Err(usage(match words::foreign(&error) {
+            Some(message) => message,
+            None => words::one_line(&error.render().to_string(), name),
+        })),
     }
 }
 

@@ -200,6 +200,8 @@ impl Job {
     pub fn begin(&mut self, now: Instant) -> Vec<Action> {
         if let Err(failure) = self.check_slots() {
             self.fail(now, failure);
+            // Nothing runs, so that no event would come that ends the job.
+            self.check_end();
             return std::mem::take(&mut self.actions);
         }
         let needed = self.needed();

@@ -188,7 +188,7 @@ impl Communicator {
         let bytes = element::as_bytes(data);
         let runtime = self.runtime();
         let mut engine = runtime.lock();
-        if engine.try_send(peer, header, bytes)? {
+        if engine.try_send(peer, header, bytes, false)? {
             return Ok(());
         }
         let call = engine.new_call();
@@ -261,7 +261,7 @@ impl Communicator {
         lent.call = engine.new_call();
         let name = Lent { call: lent.call, number: 0 };
         let receive = engine.start_receive(self.inner.context, pattern, expected, Landing::Lent(name), &mut lent)?;
-        let send = match engine.try_send(peer, header, lent.source) {
+        let send = match engine.try_send(peer, header, lent.source, false) {
             Ok(true) => Ok(None),
             Ok(false) => engine.start_send(peer, header, From_::Lent(name)).map(Some),
             Err(error) => Err(error),

@@ -248,10 +248,9 @@ fn without_named_hosts_this_machine_takes_every_rank_and_says_when_they_are_too_
 
 #[test]
 fn more_ranks_than_slots_are_refused_with_the_numbers_of_each_host() {
-    // Before any connection when everything is known …
-    let mut w = World::begin(plan(&[("a", Some(2)), ("b", Some(1))], Some(4)));
-    w.event(Event::Tick);
-    assert!(w.finished && !w.done.contains(&"connect 0".to_string()));
+    // At once and before any connection when everything is known …
+    let w = World::begin(plan(&[("a", Some(2)), ("b", Some(1))], Some(4)));
+    assert_eq!(w.done, ["finish"]);
     assert_eq!(w.code(), 75);
     assert!(w.message().contains("4 ranks") && w.message().contains("a: 2, b: 1"), "{}", w.message());
     // … and after it otherwise.
