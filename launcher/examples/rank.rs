@@ -26,6 +26,10 @@ fn main() -> spmd::Result<()> {
             comm.send_receive(&[world.rank() as u64], right, 1, &mut got, left, 1)?;
             println!("rank {} of {} heard {}", comm.rank(), comm.size(), got[0]);
         }
+        ("placement", _) => {
+            let placement = world.placement();
+            println!("rank {} runs on {:?} {:?}", world.rank(), placement.cpus, placement.nic);
+        }
         ("abort", 1) => world.abort(42, "the input makes no sense"),
         ("leave", 1) => std::process::exit(0),
         ("fail", 1) => std::process::exit(9),

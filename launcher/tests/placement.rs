@@ -127,6 +127,26 @@ fn the_kernel_binds_each_rank_where_the_plan_says() {
 }
 
 #[test]
+fn a_rank_is_told_where_it_sits() {
+    let place = Place::new();
+    let mut words: Vec<String> =
+        ["-n", "1", "--report", "nics,bindings", "--report-format", "json"].map(Into::into).into();
+    words.extend([common::rank_program().display().to_string(), "placement".to_string()]);
+    let ended = place.run(words).success();
+    let report: serde_json::Value = serde_json::from_str(ended.stderr.lines().next().unwrap()).unwrap();
+    let text = ended.text();
+    assert!(text.starts_with(&format!("rank 0 runs on {:?}", numbers(&own()))), "{text}");
+    match report["nics"][0]["nic"]["name"].as_str() {
+        Some(name) => assert!(text.contains(&format!("name: \"{name}\"")), "{text} {report}"),
+        None => assert!(text.contains("None"), "{text} {report}"),
+    }
+    // Unasked nobody looks for network devices on one host without GPUs; unbound ranks sit nowhere.
+    let mut words: Vec<String> = ["-n", "1", "--bind-to", "none"].map(Into::into).into();
+    words.extend([common::rank_program().display().to_string(), "placement".to_string()]);
+    assert_eq!(place.run(words).success().text(), "rank 0 runs on [] None\n");
+}
+
+#[test]
 fn ranks_stay_inside_the_processors_that_rsrun_was_given() {
     let place = Place::new();
     let last = numbers(&own()).pop().unwrap().to_string();

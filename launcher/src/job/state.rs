@@ -19,7 +19,7 @@ pub use placing::Ending;
 use ranks::Rank;
 use spmd::bootstrap::messages::{FromAgent, Host, Start, ToAgent};
 use spmd::bootstrap::node::{Detail, Node, Placement};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// What the user asked for, resolved: all that the state machine needs to know.
@@ -154,6 +154,8 @@ pub struct Job {
     hosts: Vec<HostState>,
     ranks: Vec<Rank>,
     placed: placement::Plan,
+    /// How many ranks have been started.
+    spawned: usize,
     phase: Phase,
     outcome: Option<Failure>,
     released: bool,
@@ -182,6 +184,7 @@ impl Job {
             plan,
             ranks: Vec::new(),
             placed: placement::Plan::default(),
+            spawned: 0,
             phase: Phase::Connecting,
             outcome: None,
             released: false,
@@ -293,7 +296,7 @@ impl Job {
         }
         let placed: Vec<usize> = seats.seats.iter().map(|seat| seat.host).collect();
         // Ranks know only the hosts that have ranks.
-        let used: Vec<usize> = (0..self.hosts.len()).filter(|h| placed.contains(h)).collect();
+        let used: Vec<usize> = placed.iter().copied().collect::<BTreeSet<usize>>().into_iter().collect();
         let index: HashMap<usize, u32> = used.iter().copied().zip(0..).collect();
         let mut start = self.plan.start.clone();
         start.hosts = used
@@ -301,13 +304,15 @@ impl Job {
             .map(|h| Host { name: self.plan.hosts[*h].name.clone(), group: self.plan.hosts[*h].group.clone() })
             .collect();
         start.host_of = placed.iter().map(|host| index[host]).collect();
+        let mut placements: Vec<Vec<Placement>> = vec![Vec::new(); self.hosts.len()];
+        if self.plan.detail.is_some() {
+            seats.seats.iter().for_each(|seat| placements[seat.host].push(seat.placement.clone()));
+        }
         for host in &used {
-            let here = seats.seats.iter().filter(|seat| seat.host == *host);
-            let placements: Vec<Placement> = here.map(|seat| seat.placement.clone()).collect();
             let own = Start {
                 host: index[host],
                 oversubscribed: seats.oversubscribed[*host],
-                placements: if self.plan.detail.is_some() { placements } else { Vec::new() },
+                placements: std::mem::take(&mut placements[*host]),
                 ..start.clone()
             };
             self.actions.push(Action::Send(*host, ToAgent::Start(Box::new(own))));

@@ -9,7 +9,7 @@ pub(super) type Groups = Vec<Vec<usize>>;
 
 /// Maps the ranks of a pool, which come in the order of their hosts and turns. `several_hosts`: the job's messages use
 /// the network, so that its devices count.
-pub(super) fn arrange(pool: &Pool<'_>, seats: &mut [&mut Draft], request: &Request, several_hosts: bool) -> Groups {
+pub(super) fn arrange(pool: &Pool<'_>, seats: &mut [Draft], request: &Request, several_hosts: bool) -> Groups {
     let groups = objects(pool, seats.len(), request, several_hosts);
     let per_rank = request.per_rank() as usize;
     let capacity: Vec<usize> = groups.iter().map(|units| units.len() / per_rank).collect();

@@ -6,7 +6,7 @@ use super::{BindTo, Draft, MapBy, Request, Resource};
 use spmd::bootstrap::node::Node;
 
 /// Binds the ranks of a pool, each within the object that it is mapped to as far as that has room.
-pub(super) fn bind(pool: &Pool<'_>, node: &Node, groups: &Groups, seats: &mut [&mut Draft], request: &Request) {
+pub(super) fn bind(pool: &Pool<'_>, node: &Node, groups: &Groups, seats: &mut [Draft], request: &Request) {
     let per_rank = request.per_rank() as usize;
     let crowded = seats.len() * per_rank > pool.capacity;
     let packed = matches!(request.map, MapBy::Slot | MapBy::Core) || request.cpus_per_rank.is_some();
@@ -20,7 +20,7 @@ pub(super) fn bind(pool: &Pool<'_>, node: &Node, groups: &Groups, seats: &mut [&
     let units: Vec<Vec<usize>> = match (crowded, widened) {
         // More ranks than cores, but wide objects can be shared.
         (true, Some(_)) => {
-            let one = |seat: &&mut Draft| {
+            let one = |seat: &Draft| {
                 let group = &groups[seat.object];
                 group.get(seat.turn_on_object % group.len().max(1)).copied().into_iter().collect()
             };
@@ -64,9 +64,9 @@ fn apart(groups: &Groups) -> bool {
 }
 
 /// Each rank an equal, connected share of its object.
-fn shares(groups: &Groups, seats: &[&mut Draft]) -> Vec<Vec<usize>> {
+fn shares(groups: &Groups, seats: &[Draft]) -> Vec<Vec<usize>> {
     let same = |a: usize, b: usize| groups[a] == groups[b];
-    let share = |(at, seat): (usize, &&mut Draft)| -> Vec<usize> {
+    let share = |(at, seat): (usize, &Draft)| -> Vec<usize> {
         let units = &groups[seat.object];
         let peers: Vec<usize> = (0..seats.len()).filter(|s| same(seats[*s].object, seat.object)).collect();
         let place = peers.iter().position(|peer| *peer == at).unwrap_or(0);
@@ -78,7 +78,7 @@ fn shares(groups: &Groups, seats: &[&mut Draft]) -> Vec<Vec<usize>> {
 }
 
 /// Each rank so many units that nobody else has: of its object, else of what is nearest to it.
-fn single(pool: &Pool<'_>, groups: &Groups, seats: &[&mut Draft], per_rank: usize) -> Vec<Vec<usize>> {
+fn single(pool: &Pool<'_>, groups: &Groups, seats: &[Draft], per_rank: usize) -> Vec<Vec<usize>> {
     let mut taken = vec![false; pool.units.len()];
     // Ranks that fit come first, so that a rank that does not takes nobody's place.
     let mut own: Vec<Vec<usize>> = vec![Vec::new(); seats.len()];

@@ -63,7 +63,7 @@ fn shared_switch(a: &Location, b: &Location) -> usize {
 }
 
 /// Chooses devices for the ranks of a host, in this order.
-pub(super) fn choose(node: &Node, seats: &mut [&mut Draft]) {
+pub(super) fn choose(node: &Node, seats: &mut [Draft]) {
     let nics = candidates(node);
     let (mut nic_users, mut gpu_users) = (vec![0_usize; node.nics.len()], vec![0_usize; node.gpus.len()]);
     for draft in seats {

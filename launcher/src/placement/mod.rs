@@ -65,6 +65,8 @@ pub struct Seat {
 #[derive(Clone, Debug, Default)]
 struct Draft {
     host: usize,
+    /// Its position in the order in which ranks were dealt.
+    dealt: usize,
     /// Its position among the ranks of its host, in the order in which they were dealt.
     turn: usize,
     /// The object of its host that it was mapped to, and its position among those ranks.
@@ -82,59 +84,65 @@ pub fn plan(hosts: &[Host<'_>], request: &Request) -> Result<Plan, Failure> {
         return rankfile::plan(hosts, entries, request);
     }
     let order = deal(hosts, request)?;
-    let mut drafts: Vec<Draft> = Vec::with_capacity(order.len());
-    let mut dealt = vec![0_usize; hosts.len()];
-    for host in order {
-        drafts.push(Draft { host, turn: dealt[host], seat: Seat { host, ..Seat::default() }, ..Draft::default() });
-        dealt[host] += 1;
+    let mut by_host: Vec<Vec<Draft>> = vec![Vec::new(); hosts.len()];
+    for (dealt, host) in order.into_iter().enumerate() {
+        let turn = by_host[host].len();
+        by_host[host].push(Draft { host, dealt, turn, seat: Seat { host, ..Seat::default() }, ..Draft::default() });
     }
-    let several_hosts = dealt.iter().filter(|ranks| **ranks > 0).count() > 1;
+    let ranks: Vec<usize> = by_host.iter().map(Vec::len).collect();
+    let several_hosts = ranks.iter().filter(|ranks| **ranks > 0).count() > 1;
     let mut plan = Plan { oversubscribed: vec![false; hosts.len()], ..Plan::default() };
     let mut crowded: Vec<(Vec<usize>, usize, usize)> = Vec::new();
-    for pool in Pool::all(hosts, &dealt, request) {
+    let mut drafts: Vec<Draft> = Vec::new();
+    for pool in Pool::all(hosts, &ranks, request) {
         // Host by host: consecutive ranks of a host sit next to each other.
-        let mut here: Vec<usize> = (0..drafts.len()).filter(|at| pool.hosts.contains(&drafts[*at].host)).collect();
-        here.sort_by_key(|at| (drafts[*at].host, drafts[*at].turn));
-        let per_rank = request.per_rank() as usize;
+        let mut here: Vec<Draft> = pool.hosts.iter().flat_map(|host| std::mem::take(&mut by_host[*host])).collect();
         if here.len() > pool.capacity {
             pool.hosts.iter().for_each(|host| plan.oversubscribed[*host] = true);
             crowded.push((pool.hosts.clone(), here.len(), pool.capacity));
-        } else if here.len() * per_rank > pool.capacity && pool.node.is_some() {
-            let name = hosts[pool.hosts[0]].name;
-            let text = format!(
-                "host {name}: {} ranks of {per_rank} {} each need {}, but only {} may be used there",
-                here.len(),
-                request.unit(),
-                here.len() * per_rank,
-                pool.capacity
-            );
-            if !request.oversubscribe {
-                let way_out = "lower -n or --cpus-per-rank, add hosts, or allow it with --oversubscribe";
-                return Err(Failure::new(ExitCode::Slots, format!("{text}: {way_out}")));
-            }
-            plan.warnings.push(format!("{text}: no rank is bound there"));
+        } else {
+            plan.warnings.extend(too_wide(hosts, &pool, here.len(), request)?);
         }
-        let mut seats: Vec<&mut Draft> = Vec::new();
-        for (at, draft) in drafts.iter_mut().enumerate() {
-            if here.contains(&at) {
-                seats.push(draft);
-            }
-        }
-        seats.sort_by_key(|draft| (draft.host, draft.turn));
         if request.map == MapBy::Nic && pool.node.is_none_or(|node| devices::candidates(node).is_empty()) {
             let name = hosts[pool.hosts[0]].name;
             plan.warnings.push(format!("host {name} has no active network device: its ranks are not mapped to any"));
         }
-        let groups = arrange::arrange(&pool, &mut seats, request, several_hosts);
+        let groups = arrange::arrange(&pool, &mut here, request, several_hosts);
         if let Some(node) = pool.node {
-            bind::bind(&pool, node, &groups, &mut seats, request);
-            devices::choose(node, &mut seats);
+            bind::bind(&pool, node, &groups, &mut here, request);
         }
+        // Devices are each host's own, even where processors are shared.
+        for own in here.chunk_by_mut(|a, b| a.host == b.host) {
+            if let Some(node) = hosts[own[0].host].node {
+                devices::choose(node, own);
+            }
+        }
+        drafts.extend(here);
     }
     plan.warnings.extend(crowding(hosts, &crowded));
     number(&mut drafts, request.rank);
     plan.seats = drafts.into_iter().map(|draft| draft.seat).collect();
     Ok(plan)
+}
+
+/// Ranks that fit one by one, but not with as many cores as each is to have.
+fn too_wide(hosts: &[Host<'_>], pool: &Pool<'_>, ranks: usize, request: &Request) -> Result<Option<String>, Failure> {
+    let per_rank = request.per_rank() as usize;
+    if ranks * per_rank <= pool.capacity || pool.node.is_none() {
+        return Ok(None);
+    }
+    let text = format!(
+        "host {}: {ranks} ranks of {per_rank} {} each need {}, but only {} may be used there",
+        hosts[pool.hosts[0]].name,
+        request.unit(),
+        ranks * per_rank,
+        pool.capacity
+    );
+    if request.oversubscribe {
+        return Ok(Some(format!("{text}: no rank is bound there")));
+    }
+    let way_out = "lower -n or --cpus-per-rank, add hosts, or allow it with --oversubscribe";
+    Err(Failure::new(ExitCode::Slots, format!("{text}: {way_out}")))
 }
 
 /// One warning, however many hosts have more ranks than processors.
@@ -265,7 +273,7 @@ fn not_enough(hosts: &[Host<'_>], slots: &[u32], ranks: u32, request: &Request) 
 /// Puts ranks into the order of their numbers. Without a wish that is the order in which they were dealt.
 fn number(drafts: &mut [Draft], by: Option<RankBy>) {
     match by {
-        None => {}
+        None => drafts.sort_by_key(|d| d.dealt),
         Some(RankBy::Slot) => drafts.sort_by_key(|d| (d.host, d.turn)),
         Some(RankBy::Node) => drafts.sort_by_key(|d| (d.turn, d.host)),
         Some(RankBy::Fill) => drafts.sort_by_key(|d| (d.host, d.object, d.turn_on_object)),

@@ -220,19 +220,25 @@ pub(super) fn plan(hosts: &[Host<'_>], entries: &[Entry], request: &Request) -> 
                 }
             }
         }
-        drafts.push(Draft { host, seat, ..Draft::default() });
+        drafts.push(Draft { host, dealt: drafts.len(), seat, ..Draft::default() });
     }
     let mut plan = Plan { oversubscribed: vec![false; hosts.len()], ..Plan::default() };
     let mut ranks = vec![0; hosts.len()];
     drafts.iter().for_each(|draft| ranks[draft.host] += 1);
     for pool in Pool::all(hosts, &ranks, request) {
-        let mut here: Vec<&mut Draft> = drafts.iter_mut().filter(|draft| pool.hosts.contains(&draft.host)).collect();
-        let distinct = here.iter().all(|draft| !draft.seat.cores.is_empty()) && !request.oversubscribe;
-        pool.hosts.iter().for_each(|host| plan.oversubscribed[*host] = !distinct && here.len() > pool.capacity);
-        if let Some(node) = pool.node {
-            devices::choose(node, &mut here);
+        let here = drafts.iter().filter(|draft| pool.hosts.contains(&draft.host));
+        let distinct = here.clone().all(|draft| !draft.seat.cores.is_empty()) && !request.oversubscribe;
+        let crowded = here.count() > pool.capacity && !distinct;
+        pool.hosts.iter().for_each(|host| plan.oversubscribed[*host] = crowded);
+    }
+    // By host, then back into the order of ranks.
+    drafts.sort_by_key(|draft| draft.host);
+    for own in drafts.chunk_by_mut(|a, b| a.host == b.host) {
+        if let Some(node) = hosts[own[0].host].node {
+            devices::choose(node, own);
         }
     }
+    drafts.sort_by_key(|draft| draft.dealt);
     plan.seats = drafts.into_iter().map(|draft| draft.seat).collect();
     Ok(plan)
 }

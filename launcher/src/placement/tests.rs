@@ -14,7 +14,8 @@ fn machine(shape: [u32; 5], hole: u32, nics: &[u32]) -> Node {
     for number in 0..total {
         let cache = number / cores;
         let domain = cache / caches;
-        let thread = |t: u32| Thread { os: number + t * total, allowed: hole == 0 || (number + t) % hole != 0 };
+        let thread =
+            |t: u32| Thread { os: number + t * total, allowed: hole == 0 || !(number + t).is_multiple_of(hole) };
         node.cores.push(Core {
             package: domain / domains,
             domain,

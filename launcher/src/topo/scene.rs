@@ -194,7 +194,7 @@ fn size(bytes: u64) -> String {
         Some((bits, unit)) => {
             // One decimal, rounded; whole numbers without it.
             let tenths = (u128::from(bytes) * 10 + (1_u128 << (bits - 1))) >> bits;
-            if tenths % 10 == 0 || tenths > 1000 {
+            if tenths.is_multiple_of(10) || tenths > 1000 {
                 format!("{} {unit}", tenths / 10)
             } else {
                 format!("{}.{} {unit}", tenths / 10, tenths % 10)

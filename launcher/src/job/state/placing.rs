@@ -123,7 +123,8 @@ impl Job {
     pub(super) fn spawned(&mut self, rank: usize, pid: u32, cpus: String) {
         self.ranks[rank].pid = pid;
         self.ranks[rank].cpus = cpus;
-        if self.ranks.iter().any(|rank| rank.pid == 0) {
+        self.spawned += 1;
+        if self.spawned != self.ranks.len() {
             return;
         }
         let kernel: Vec<&str> = self.ranks.iter().map(|rank| rank.cpus.as_str()).collect();
