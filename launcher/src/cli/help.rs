@@ -26,6 +26,9 @@ Examples:
   rsrun -n 96 -hostfile hosts ./app in.dat 96 ranks on the hosts in the file `hosts`
   rsrun -host a:2,b:2 hostname             2 ranks on a and 2 on b
   rsrun -x OMP_NUM_THREADS=1 -n 8 ./app    with a variable set for every rank
+  rsrun -ppn 2 -hostfile hosts ./app       2 ranks on each host
+  rsrun --map-by ppr:1:numa ./app          one rank on each NUMA domain
+  rsrun topo -n 4 --svg host.svg           a picture of this machine with 4 ranks on it
   rsrun --set transport.allow=tcp -n 2 ./app
   rsrun config --changed                   which settings are not at their default, and who set them
 

@@ -15,12 +15,13 @@ pub struct PlacementOptions {
     #[arg(long, value_name = "POLICY", value_parser = request::map_by)]
     pub map_by: Option<MapOption>,
 
-    /// How ranks are numbered; without it, in the order in which they are dealt out
-    #[arg(long, value_name = "ORDER", ignore_case = true)]
+    /// How ranks are numbered: slot, node, fill or span; without it, in the order in which they are dealt out
+    #[arg(long, value_name = "ORDER", ignore_case = true, hide_possible_values = true)]
     pub rank_by: Option<RankBy>,
 
-    /// What a rank is bound to; without it, to its share of the cores of its NUMA domain
-    #[arg(long, value_name = "WHAT", ignore_case = true)]
+    /// What a rank is bound to: none, hwthread, core, l3, numa or package; without it, to its share of the cores of its
+    /// NUMA domain
+    #[arg(long, value_name = "WHAT", ignore_case = true, hide_possible_values = true)]
     pub bind_to: Option<BindTo>,
 
     /// Cores for each rank (hardware threads with --bind-to hwthread)
@@ -33,15 +34,15 @@ pub struct PlacementOptions {
     pub npernode: Option<u32>,
 
     /// Show where ranks sit: hosts, map, bindings, nics, config, with commas between them
-    #[arg(long, value_name = "TOPICS", value_delimiter = ',', action = ArgAction::Append)]
+    #[arg(long, value_name = "TOPICS", value_delimiter = ',', action = ArgAction::Append, hide_possible_values = true)]
     pub report: Vec<Topic>,
 
     /// Short for --report bindings
     #[arg(long)]
     pub report_bindings: bool,
 
-    /// How reports are written
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    /// How reports are written: text or json
+    #[arg(long, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
     pub report_format: Format,
 
     /// Show the plan and start nothing
