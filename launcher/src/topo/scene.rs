@@ -177,6 +177,8 @@ fn words(seat: &Seat) -> String {
         }
     };
     let device = |kind: &str, chosen: &Option<Chosen>| match chosen {
+        // GPUs of one model have one name.
+        Some(chosen) if kind == "GPU" => format!(", GPU {} {} ({})", chosen.name, chosen.pci, chosen.distance),
         Some(chosen) => format!(", {kind} {} ({})", chosen.name, chosen.distance),
         None => String::new(),
     };
