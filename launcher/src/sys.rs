@@ -7,7 +7,7 @@
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit};
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -39,9 +39,14 @@ pub(crate) fn fork() -> io::Result<Fork> {
 }
 
 /// Lets a child of the launcher or the agent start with the open-file limit it would have had without us, and, with
-/// `dies_with_us`, die when the calling thread does.
-pub(crate) fn prepare_child(command: &mut Command, open_files: Option<u64>, dies_with_us: bool) {
-    prepare(command, open_files, dies_with_us, Vec::new(), Binding::default());
+/// `dies_with_us`, die when the calling thread does. It inherits `inherited` besides its standard streams.
+pub(crate) fn prepare_child(
+    command: &mut Command,
+    open_files: Option<u64>,
+    dies_with_us: bool,
+    inherited: Option<RawFd>,
+) {
+    prepare(command, open_files, dies_with_us, inherited.into_iter().collect(), Binding::default());
 }
 
 /// As [`prepare_child`], for a rank: it dies with the agent, inherits `inherited`, runs where `binding` says, and all
@@ -159,20 +164,25 @@ pub(crate) fn skip_slow_plugins() {
     }
 }
 
-/// Closes every descriptor but the standard ones: what the launcher or a login shell left open is not for us and not for
-/// ranks. Only for a process that has just begun.
-pub(crate) fn close_inherited() {
+/// Closes every descriptor but the standard ones and `kept`: what the launcher or a login shell left open is not for us
+/// and not for ranks. Returns `kept`, if that is a descriptor. Only for a process that has just begun.
+pub(crate) fn close_inherited(kept: Option<RawFd>) -> Option<OwnedFd> {
     let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
         .into_iter()
         .flatten()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|fd| *fd > 2)
         .collect();
+    let kept = kept.filter(|fd| open.contains(fd));
+    let open = open.into_iter().filter(|fd| Some(*fd) != kept);
     for fd in open {
         // SAFETY: at the beginning of `main` nothing in this process owns a descriptor; the one of the listing above is
         // closed already, so that closing its number again only fails.
         unsafe { libc::close(fd) };
     }
+    // SAFETY: it is open, as the listing said, and nothing in this process owns it.
+    let kept = kept.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })?;
+    fcntl_setfd(&kept, FdFlags::CLOEXEC).is_ok().then_some(kept)
 }
 
 /// Raises the soft limit of open files to the hard one; the old soft limit.

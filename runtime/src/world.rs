@@ -11,7 +11,7 @@ use crate::{
     engine::{Engine, FIRST_FREE_TOKEN, Routes, Runtime, Waiting, operation::NoBuffers},
     error::{Context, Error, Result},
     local::Crew,
-    memory::Segment,
+    memory::{Activity, Segment},
     transport::{
         Transport,
         loopback::Loopback,
@@ -19,7 +19,7 @@ use crate::{
         tcp::{self, Tcp, addresses},
     },
 };
-use rustix::event::epoll;
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::{
     net::{IpAddr, SocketAddr, TcpListener},
     os::fd::{AsFd, OwnedFd},
@@ -179,8 +179,11 @@ impl World {
             program: settings.clone(),
             addresses: plan.addresses(),
         };
-        let release = control.agree(hello)?;
         let segment = Arc::new(Segment::map(segment).context("mapping the shared segment")?);
+        let place = place(&boot);
+        segment.publish(place, Activity::Init);
+        let release = control.agree(hello)?;
+        segment.publish(place, Activity::Computing);
         World::join(Joining {
             boot,
             plan,
@@ -206,6 +209,7 @@ impl World {
             oversubscribed: false,
             reached_at: None,
             placement: Placement::default(),
+            survives: false,
         };
         let plan = Plan::new(&boot, false)?;
         let release = Release { addresses: vec![Vec::new()] };
@@ -216,6 +220,7 @@ impl World {
     pub(crate) fn join(joining: Joining) -> Result<Self> {
         let Joining { boot, plan, segment, release, lifeline, settings } = joining;
         let (rank, size) = (boot.rank as usize, boot.host_of.len());
+        let board = segment.as_ref().map(|(segment, _)| (segment.clone(), place(&boot)));
         let eager = to_usize(boot.snapshot.get(keys::EAGER_LIMIT));
         let poller = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll instance")?);
         let mut routes = Routes {
@@ -259,6 +264,7 @@ impl World {
             routes.transports.push(Box::new(tcp) as Box<dyn Transport>);
         }
         let (watched, keep_back) = match &lifeline {
+            Lifeline::Agent(control) if boot.survives => (Some(control.descriptor().as_fd()), Duration::ZERO),
             Lifeline::Agent(control) => (Some(control.descriptor().as_fd()), KEEP_BACK),
             Lifeline::Threads(crew) => (Some(crew.descriptor()), Duration::ZERO),
             Lifeline::Alone => (None, Duration::ZERO),
@@ -273,16 +279,19 @@ impl World {
             .context("watching the control socket")?;
         }
         let hosts = boot.host_of.iter().map(|host| boot.hosts[*host as usize].name.clone()).collect();
-        let engine = Engine::new(rank, hosts, routes, keep_back);
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("making an eventfd")?;
+        epoll::add(&poller, &bell, epoll::EventData::new_u64(crate::engine::BELL_TOKEN), epoll::EventFlags::IN)
+            .context("watching an eventfd")?;
+        let engine = Engine::new(rank, hosts, routes, keep_back, bell);
         let listener = lifeline.clone();
         let listen = Box::new(move || match &listener {
             Lifeline::Agent(control) => control.listen(),
             Lifeline::Threads(crew) => crew.listen(),
-            Lifeline::Alone => None,
+            Lifeline::Alone => Vec::new(),
         });
         let waiting = waiting(&boot.snapshot, boot.oversubscribed);
         let shared = Arc::new(Shared {
-            runtime: Runtime::new(engine, poller, waiting, listen),
+            runtime: Runtime::new(engine, poller, waiting, listen, board),
             snapshot: boot.snapshot,
             hosts: boot.hosts,
             host_of: boot.host_of,
@@ -296,7 +305,7 @@ impl World {
         let runtime = &self.shared.runtime;
         let since = Instant::now();
         let mut said = false;
-        runtime.wait(&mut NoBuffers, |engine, _| {
+        runtime.wait(Activity::Leaving, &mut NoBuffers, |engine, _| {
             let unsent = engine.has_unsent();
             if unsent && !said && since.elapsed() > PATIENCE {
                 said = true;
@@ -310,6 +319,7 @@ impl World {
             runtime.poke()?;
             rustix::thread::sched_yield();
         }
+        runtime.publish(Activity::Finalized);
         match &self.lifeline {
             Lifeline::Agent(control) => control.say(&FromRank::Finalized),
             Lifeline::Threads(_) | Lifeline::Alone => Ok(()),
@@ -390,6 +400,12 @@ fn listen(boot: &Boot, one_machine: bool) -> Result<(TcpListener, Vec<SocketAddr
         });
     }
     tcp::listen(&chosen)
+}
+
+/// This rank's place among those of its host.
+fn place(boot: &Boot) -> usize {
+    let rank = boot.rank as usize;
+    boot.host_of[..rank].iter().filter(|host| **host == boot.host_of[rank]).count()
 }
 
 fn waiting(snapshot: &Snapshot, oversubscribed: bool) -> Waiting {

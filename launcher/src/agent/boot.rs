@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 #[derive(Debug)]
 pub(super) struct Shared {
     segment: OwnedFd,
+    board: Segment,
     wake: Vec<OwnedFd>,
 }
 
@@ -22,9 +23,10 @@ impl Shared {
     pub(super) fn create(ranks: usize, start: &Start) -> io::Result<Self> {
         let ring = usize::try_from(start.snapshot.get(keys::SHM_RING_BYTES)).unwrap_or(usize::MAX);
         let segment = Segment::create(ranks, ring)?;
+        let board = Segment::map(&segment)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = (0..ranks).map(|_| eventfd(0, flags)).collect::<rustix::io::Result<_>>()?;
-        Ok(Self { segment, wake })
+        Ok(Self { segment, board, wake })
     }
 
     /// The numbers to keep open for a rank, besides its own.
@@ -45,7 +47,13 @@ impl Shared {
             oversubscribed: start.oversubscribed,
             reached_at,
             placement,
+            survives: start.survives,
         }
+    }
+
+    /// Where ranks say what they are doing.
+    pub(super) fn into_board(self) -> Segment {
+        self.board
     }
 }
 

@@ -17,6 +17,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// How many bytes a rank's standard input holds.
+const STDIN_PIPE: usize = 16 << 10;
+
 /// Why a rank could not be started.
 #[derive(Debug)]
 pub(super) struct Refusal {
@@ -81,12 +84,18 @@ impl<'a> Launch<'a> {
     }
 
     /// Starts the rank at `index` of this host's ranks.
-    pub(super) fn spawn(&self, index: usize) -> Result<Started, Refusal> {
+    /// `given`: its standard input, read by the rank itself.
+    pub(super) fn spawn(&self, index: usize, given: Option<OwnedFd>) -> Result<Started, Refusal> {
         let other = |error: io::Error| Refusal::new(SpawnFailure::Other, error.to_string());
         let rank = self.local[index];
         let (stdout, stdout_child) = pipe().map_err(other)?;
         let (stderr, stderr_child) = pipe().map_err(other)?;
-        let stdin = if rank == 0 { Some(pipe().map_err(other)?) } else { None };
+        let fed = given.is_none() && self.start.stdin.includes(rank);
+        let stdin = if fed { Some(pipe().map_err(other)?) } else { None };
+        if let Some((read, _)) = &stdin {
+            // Little is read ahead of the rank; a kernel that refuses reads more.
+            let _ = rustix::pipe::fcntl_setpipe_size(read, STDIN_PIPE);
+        }
         let (control, control_child) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(|e| other(e.into()))?;
         let placement = self.start.placements.get(index).cloned().unwrap_or_default();
@@ -111,7 +120,7 @@ impl<'a> Launch<'a> {
         command.env("SPMD_JOB", &self.start.job);
         let (stdin, stdin_child) = match stdin {
             Some((read, write)) => (Some(write), Stdio::from(read)),
-            None => (None, Stdio::null()),
+            None => (None, given.map_or_else(Stdio::null, Stdio::from)),
         };
         command.stdin(stdin_child).stdout(stdout_child).stderr(stderr_child).process_group(0);
         let mut inherited = self.shared.inherited();

@@ -33,7 +33,7 @@ fn long_options_may_have_one_dash() {
     let all = run(&["-wdir", "/d", "-timeout", "5", "-oversubscribe", "-launch-agent", "x y", "-tag", "app"]);
     assert_eq!(all.options.wdir, Some(PathBuf::from("/d")));
     assert_eq!(all.options.timeout, Some(Duration::from_secs(5)));
-    assert!(all.options.oversubscribe && all.options.tag);
+    assert!(all.options.oversubscribe && all.options.tag == Some(Tag::Rank));
     assert_eq!(all.settings[0].key, "launch.agent");
 }
 

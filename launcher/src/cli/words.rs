@@ -2,7 +2,9 @@
 //!
 //! The table of options is clap's own, so that none can be forgotten here.
 
-use super::foreign;
+use super::{OnFailure, foreign};
+use crate::job::lines::Tag;
+use spmd::bootstrap::messages::StdinTarget;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
@@ -97,6 +99,33 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
         .ok()
         .filter(|time| !time.is_zero())
         .ok_or_else(|| format!("`{text}` is not a possible time limit"))
+}
+
+/// The value of `--stdin`.
+pub(super) fn stdin(text: &str) -> Result<StdinTarget, String> {
+    match text {
+        "none" => Ok(StdinTarget::None),
+        "all" => Ok(StdinTarget::All),
+        rank => rank.parse().map(StdinTarget::Rank).map_err(|_| "write a rank, all or none".to_string()),
+    }
+}
+
+/// The value of `--tag`.
+pub(super) fn tag(text: &str) -> Result<Tag, String> {
+    match text {
+        "rank" => Ok(Tag::Rank),
+        "host" => Ok(Tag::Host),
+        _ => Err("write --tag, --tag=rank or --tag=host".to_string()),
+    }
+}
+
+/// The value of `--on-failure`.
+pub(super) fn on_failure(text: &str) -> Result<OnFailure, String> {
+    match text {
+        "abort" => Ok(OnFailure::Abort),
+        "continue" => Ok(OnFailure::Continue),
+        _ => Err("write abort or continue".to_string()),
+    }
 }
 
 /// What is said of an option that another launcher has.

@@ -5,19 +5,22 @@
 
 mod ending;
 mod events;
+mod input;
 mod placing;
 mod ranks;
+mod report;
+mod signals;
 #[cfg(test)]
 mod tests;
 
-use super::stdin;
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::HostSpec;
 use crate::placement;
-use crate::report;
 pub use placing::Ending;
 use ranks::Rank;
-use spmd::bootstrap::messages::{FromAgent, Host, Start, ToAgent};
+use report::Report;
+use signals::Signals;
+use spmd::bootstrap::messages::{Exit, FromAgent, Host, Start, StdinTarget, ToAgent};
 use spmd::bootstrap::node::{Detail, Node, Placement};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -34,7 +37,7 @@ pub struct Plan {
     /// Topologies from files: these hosts are not contacted. Not for jobs that run.
     pub topologies: Vec<Option<Node>>,
     /// What is shown before and after the start.
-    pub report: report::Options,
+    pub shown: crate::report::Options,
     /// Whether the job runs at all.
     pub ending: Ending,
     /// The hosts were named by the user: their slots are a limit, and two names for one machine are an error.
@@ -55,6 +58,10 @@ pub struct Plan {
     pub grace: Duration,
     /// How long the whole job may take.
     pub timeout: Option<Duration>,
+    /// A rank that fails does not end the others.
+    pub keep_going: bool,
+    /// Somebody types the standard input.
+    pub interactive: bool,
 }
 
 /// What happens. Hosts are indices into [`Plan::hosts`].
@@ -72,6 +79,10 @@ pub enum Event {
     Stdin(Vec<u8>),
     /// Nobody reads the launcher's standard output any more.
     OutputClosed,
+    /// Output cannot be kept as asked for.
+    OutputFailed(String),
+    /// So many bytes of a rank's output have been written.
+    OutputTaken(u32, u32),
     /// Time has passed.
     Tick,
 }
@@ -85,18 +96,39 @@ pub enum Action {
     Send(usize, ToAgent),
     /// Give up the link to a host.
     Close(usize),
+    /// The ranks are placed: their hosts, by rank.
+    Placed(Vec<usize>),
     /// Tell the user.
     Notice(String),
     /// Show the user what was asked for.
     Report(String),
     /// The hosts as a picture.
     Picture(String),
+    /// Show the user where every rank is: some lines.
+    Show(String),
+    /// Stop this process, as the terminal asked for; SIGCONT continues it.
+    StopSelf,
     /// Read so many more bytes of standard input.
     ReadStdin(u32),
     /// Read no more of it.
     StopStdin,
     /// The job is over: see [`Job::outcome`].
     Finish,
+}
+
+/// What became of one rank; times since the beginning of the job.
+#[derive(Clone, Debug)]
+pub struct RankEnd<'a> {
+    /// The name of its host.
+    pub host: &'a str,
+    /// Its process there, if it was started.
+    pub pid: Option<u32>,
+    /// How it ended, if its agent said so.
+    pub exit: Option<Exit>,
+    /// When it was started.
+    pub started: Option<Duration>,
+    /// When it ended.
+    pub ended: Option<Duration>,
 }
 
 /// How long after a rank's ordinary exit code something more telling (a killed rank, a lost agent) may still take its
@@ -163,7 +195,12 @@ pub struct Job {
     begun: Instant,
     interrupts: u32,
     strays: HashSet<(usize, String)>,
-    signalling: Option<(i32, usize, u32)>,
+    signals: Signals,
+    report: Option<Report>,
+    /// Ranks that failed while the others went on.
+    failed: usize,
+    /// How many bytes of standard input have been asked for.
+    input_asked: u64,
     actions: Vec<Action>,
 }
 
@@ -192,7 +229,10 @@ impl Job {
             begun: now,
             interrupts: 0,
             strays: HashSet::new(),
-            signalling: None,
+            signals: Signals::default(),
+            report: None,
+            failed: 0,
+            input_asked: 0,
             actions: Vec::new(),
         };
         job.know(topologies);
@@ -233,6 +273,9 @@ impl Job {
 
     /// When [`Event::Tick`] is due, if nothing happens before.
     pub fn deadline(&self) -> Option<Instant> {
+        if self.signals.is_stopped() {
+            return None;
+        }
         let connecting = self.hosts.iter().filter_map(|h| match h.link {
             Link::Connecting(until) => Some(until),
             _ => None,
@@ -241,7 +284,8 @@ impl Job {
             Phase::Settling(until) | Phase::Stopping(until) => Some(until),
             _ => None,
         };
-        let running = [self.start_deadline(), self.job_deadline()];
+        let report = self.report.as_ref().map(|report| report.until);
+        let running = [self.start_deadline(), self.job_deadline(), report, self.signals.deadline()];
         connecting.chain(phase).chain(running.into_iter().flatten()).min()
     }
 
@@ -250,18 +294,31 @@ impl Job {
         &self.plan.hosts[host]
     }
 
+    /// What became of every rank.
+    pub fn ranks(&self) -> Vec<RankEnd<'_>> {
+        let since = |time: Option<Instant>| Some(time?.saturating_duration_since(self.begun));
+        let ranks = self.ranks.iter().map(|rank| RankEnd {
+            host: self.host_name(rank.host),
+            pid: Some(rank.pid).filter(|pid| *pid != 0),
+            exit: rank.exit,
+            started: since(rank.started),
+            ended: since(rank.ended),
+        });
+        ranks.collect()
+    }
+
     /// Why the job failed; `None` when every rank exited with 0.
     pub fn outcome(&self) -> Option<&Failure> {
         self.outcome.as_ref()
     }
 
     fn start_deadline(&self) -> Option<Instant> {
-        let waiting = !self.released && self.phase == Phase::Running;
+        let waiting = !self.released && self.phase == Phase::Running && !self.is_reported();
         self.first_hello.filter(|_| waiting)?.checked_add(self.plan.start_timeout?)
     }
 
     fn job_deadline(&self) -> Option<Instant> {
-        let ending = matches!(self.phase, Phase::Stopping(_) | Phase::Finished);
+        let ending = matches!(self.phase, Phase::Stopping(_) | Phase::Finished) || self.is_reported();
         self.begun.checked_add(self.plan.timeout.filter(|_| !ending)?)
     }
 
@@ -308,6 +365,21 @@ impl Job {
         if self.plan.detail.is_some() {
             seats.seats.iter().for_each(|seat| placements[seat.host].push(seat.placement.clone()));
         }
+        let size = u32::try_from(placed.len()).unwrap_or(u32::MAX);
+        if let StdinTarget::Rank(rank) = start.stdin
+            && rank >= size
+            && rank != 0
+        {
+            let text = format!("--stdin {rank}: there is no such rank, the last one is {}", size.saturating_sub(1));
+            return self.fail(now, Failure::new(ExitCode::Usage, text));
+        }
+        start.prompts = match start.stdin {
+            _ if size == 1 => Some(0),
+            StdinTarget::Rank(rank) if self.plan.interactive => Some(rank),
+            _ => None,
+        };
+        start.survives = self.plan.keep_going;
+        self.actions.push(Action::Placed(placed.clone()));
         for host in &used {
             let own = Start {
                 host: index[host],

@@ -7,6 +7,7 @@ use crate::{
     engine::operation::{Landing, NoBuffers, OperationId, OwnedBuffer, Source as From_},
     error::Result,
     matching::Pattern,
+    memory::Activity,
     transport::record::Header,
 };
 use std::marker::PhantomData;
@@ -82,7 +83,10 @@ impl<T: Element> SendRequest<T> {
                 Ok(data)
             }
             State::UnderWay(id) => {
-                let sent = self.communicator.runtime().wait(&mut NoBuffers, |engine, _| engine.take_send(id));
+                let sent = self
+                    .communicator
+                    .runtime()
+                    .wait(Activity::Request, &mut NoBuffers, |engine, _| engine.take_send(id));
                 if sent.is_err() {
                     self.state = State::UnderWay(id);
                 }
@@ -135,7 +139,9 @@ impl<T: Element> RecvRequest<T> {
     pub fn wait(self) -> Result<(Vec<T>, Status)> {
         let id = self.id;
         let (envelope, buffer) =
-            self.communicator.runtime().wait(&mut NoBuffers, |engine, none| engine.take_receive(id, none))?;
+            self.communicator
+                .runtime()
+                .wait(Activity::Request, &mut NoBuffers, |engine, none| engine.take_receive(id, none))?;
         Ok((unwrap(buffer), self.communicator.status(&envelope)))
     }
 

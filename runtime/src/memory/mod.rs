@@ -2,7 +2,10 @@
 //!
 //! Knows nothing of messages, ranks of other hosts or time.
 
+mod activity;
 pub(crate) mod lane;
+
+pub use activity::{Activity, Operation};
 
 /// A 64-bit number as an index: the runtime is for machines where that is the same.
 #[expect(clippy::cast_possible_truncation, reason = "usize has 64 bits, as asserted")]

@@ -2,6 +2,7 @@
 //! `/dev/shm`, and nobody can shrink it under our feet.
 //!
 //! Layout, in bytes: a header of [`LINE`] (magic, ranks, ring size); for every rank one [`LINE`] of flags; for every rank
+//! one [`LINE`] that says what it is doing (apart from the flags, which peers look at with every message); for every rank
 //! a set of bits (whole [`LINE`]s) that says who has ever used the lane to it; for every ordered pair (from, to) a lane:
 //! one [`LINE`] with the consumer's positions, the cells, then the bytes.
 //! Pages are taken by the kernel when they are first touched, so lanes that nobody uses cost nothing, as long as nobody
@@ -10,7 +11,7 @@
 #![expect(unsafe_code, reason = "memory shared with other processes")]
 
 use super::{
-    index,
+    Activity, index,
     lane::{CELL, CELL_WORDS, LaneMemory},
 };
 use rustix::{
@@ -135,6 +136,24 @@ impl Segment {
         self.flag(rank, 1)
     }
 
+    /// What `rank` publishes for whoever asks where it is.
+    fn activity_word(&self, rank: usize) -> &AtomicU64 {
+        assert!(rank < self.ranks);
+        // SAFETY: within the activity line of a rank that exists, aligned, and only ever accessed as an atomic.
+        unsafe { self.base.add(LINE * (1 + self.ranks + rank)).cast::<AtomicU64>().as_ref() }
+    }
+
+    /// What the rank at place `rank` of this host is doing.
+    #[must_use]
+    pub fn activity(&self, rank: usize) -> Activity {
+        Activity::unpack(self.activity_word(rank).load(Ordering::Relaxed))
+    }
+
+    /// Says what the rank at place `rank` is doing. One relaxed store.
+    pub(crate) fn publish(&self, rank: usize, activity: Activity) {
+        self.activity_word(rank).store(activity.pack(), Ordering::Relaxed);
+    }
+
     /// Word `index` of the bits that say who has ever used the lane to `to`: rank `n` is bit `n % 64` of word `n / 64`.
     fn users(&self, to: usize, index: usize) -> &AtomicU64 {
         assert!(to < self.ranks && index < self.ranks.div_ceil(64));
@@ -194,7 +213,7 @@ fn total_bytes(ranks: usize, ring: usize) -> Option<usize> {
 
 /// Where the bits begin that say which lanes are used.
 fn users_start(ranks: usize) -> usize {
-    LINE * (1 + ranks)
+    LINE * (1 + 2 * ranks)
 }
 
 /// Bytes of these bits for one receiver.
@@ -325,6 +344,9 @@ mod tests {
         a.finished(2).store(1, Ordering::Release);
         assert_eq!(b.finished(2).load(Ordering::Acquire), 1);
         assert_eq!(b.sleeping(2).load(Ordering::Acquire), 0);
+        assert_eq!(b.activity(2), Activity::Outside);
+        a.publish(2, Activity::Send { to: 1, tag: 7 });
+        assert_eq!((b.activity(1), b.activity(2)), (Activity::Outside, Activity::Send { to: 1, tag: 7 }));
     }
 
     #[test]

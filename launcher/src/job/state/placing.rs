@@ -107,10 +107,10 @@ impl Job {
     /// Shows what was asked for, and what the user should know.
     pub(super) fn show_plan(&mut self, seats: placement::Plan) {
         self.actions.extend(seats.warnings.iter().cloned().map(Action::Notice));
-        let topics = &self.plan.report.topics;
+        let topics = &self.plan.shown.topics;
         self.placed = seats;
         if !topics.is_empty() {
-            let text = report::render(&self.view(None), &self.plan.report);
+            let text = report::render(&self.view(None), &self.plan.shown);
             self.actions.push(Action::Report(text));
         }
     }
@@ -128,8 +128,8 @@ impl Job {
             return;
         }
         let kernel: Vec<&str> = self.ranks.iter().map(|rank| rank.cpus.as_str()).collect();
-        if self.plan.report.topics.contains(&Topic::Bindings) {
-            let options = report::Options { topics: vec![Topic::Bindings], ..self.plan.report.clone() };
+        if self.plan.shown.topics.contains(&Topic::Bindings) {
+            let options = report::Options { topics: vec![Topic::Bindings], ..self.plan.shown.clone() };
             let text = report::render(&self.view(Some(&kernel)), &options);
             self.actions.push(Action::Report(text));
         }
@@ -168,11 +168,11 @@ impl Job {
     /// Shows the plan and ends, without starting anything.
     pub(super) fn only_show(&mut self, now: Instant, plan: placement::Plan) {
         self.show_plan(plan);
-        if self.plan.report.svg {
+        if self.plan.shown.svg {
             let picture = crate::topo::svg::draw(&self.view(None));
             self.actions.push(Action::Picture(picture));
         }
-        self.stop(now);
+        self.stop(now, libc::SIGTERM);
     }
 }
 

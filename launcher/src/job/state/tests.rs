@@ -1,8 +1,10 @@
 #![expect(clippy::cast_possible_truncation, reason = "ranks of a test are small numbers")]
 
+mod life;
+
 use super::*;
 use crate::placement::Request;
-use spmd::bootstrap::messages::{Exit, Hello, JobKey, Release, SpawnFailure};
+use spmd::bootstrap::messages::{Exit, Hello, JobKey, Release, SpawnFailure, StdinTarget};
 use spmd::config::{Snapshot, Value};
 
 mod placing;
@@ -30,7 +32,7 @@ fn plan(hosts: &[(&str, Option<u32>)], ranks: Option<u32>) -> Plan {
         placement: Request { ranks, ..Request::default() },
         detail: None,
         topologies: vec![],
-        report: report::Options::default(),
+        shown: crate::report::Options::default(),
         ending: Ending::Run,
         hosts_named: true,
         same_machine_allowed: false,
@@ -49,6 +51,10 @@ fn plan(hosts: &[(&str, Option<u32>)], ranks: Option<u32>) -> Plan {
             variables_read: vec![],
             oversubscribed: false,
             placements: vec![],
+            stdin: StdinTarget::Rank(0),
+            prompts: None,
+            output_window: 1 << 16,
+            survives: false,
         },
         snapshot_hash: [7; 32],
         window: 64,
@@ -56,6 +62,8 @@ fn plan(hosts: &[(&str, Option<u32>)], ranks: Option<u32>) -> Plan {
         start_timeout: Some(60 * S),
         grace: S,
         timeout: None,
+        keep_going: false,
+        interactive: false,
     }
 }
 
@@ -96,7 +104,9 @@ impl World {
                 Action::Notice(text) => format!("notice {text}"),
                 Action::Report(text) | Action::Picture(text) => format!("report {text}"),
                 Action::ReadStdin(bytes) => format!("read {bytes}"),
-                Action::StopStdin => continue,
+                Action::StopStdin | Action::Placed(_) => continue,
+                Action::Show(text) => format!("show {text}"),
+                Action::StopSelf => "stop self".to_string(),
                 Action::Finish => {
                     assert!(!self.finished, "a job ends once");
                     self.finished = true;
@@ -110,10 +120,16 @@ impl World {
                     }
                     ToAgent::Release(Release { addresses }) => format!("release {host} {}", addresses.len()),
                     ToAgent::Refuse { .. } => format!("refuse {host}"),
-                    ToAgent::Stdin { rank, data } => format!("stdin {host} {rank} {}", data.len()),
+                    ToAgent::Stdin { rank, data } => {
+                        format!("stdin {host} {} {}", rank.map_or("all".to_string(), |r| r.to_string()), data.len())
+                    }
+                    ToAgent::OutputTaken { rank, bytes } => format!("taken {host} {rank} {bytes}"),
+                    ToAgent::Report => format!("report {host}"),
+                    ToAgent::RankLost { rank, .. } => format!("lost {host} {rank}"),
                     ToAgent::Signal { signal } => format!("signal {host} {signal}"),
-                    ToAgent::Stop => format!("stop {host}"),
                     ToAgent::Describe(detail) => format!("describe {host} {detail:?}"),
+                    ToAgent::Stop { signal: libc::SIGTERM } => format!("stop {host}"),
+                    ToAgent::Stop { signal } => format!("stop {host} with {signal}"),
                 },
             });
         }
@@ -166,6 +182,11 @@ impl World {
     fn pass(&mut self, time: Duration) {
         self.now += time;
         self.event(Event::Tick);
+    }
+
+    /// Agents do not say in time what their ranks are doing.
+    fn no_report(&mut self) {
+        self.pass(500 * MS);
     }
 
     fn did(&mut self) -> Vec<String> {
@@ -408,6 +429,7 @@ fn ranks_that_never_come_are_listed_when_the_time_is_over() {
     w.pass(59 * S);
     assert_eq!(w.code(), 0);
     w.pass(S);
+    w.no_report();
     assert_eq!(w.code(), 124);
     assert!(w.message().contains("ranks 0, 2, 3") && w.message().contains("1min"), "{}", w.message());
     // Zero means no limit.
@@ -460,6 +482,28 @@ fn an_interrupt_is_legal_in_every_state() {
     w.event(Event::Signal(libc::SIGINT));
     assert_eq!(w.did(), ["connect 0", "close 0", "finish"]);
     assert_eq!(w.code(), 130);
+    // While ranks are started, and while some wait in init.
+    for waiting in [false, true] {
+        let mut w = World::running();
+        if waiting {
+            w.init(0);
+        }
+        w.event(Event::Signal(libc::SIGINT));
+        assert_eq!(w.did(), ["stop 0 with 2", "stop 1 with 2"], "ranks get the signal itself first");
+        assert_eq!(w.code(), 130);
+    }
+    // While a report is made, and while this process is about to stop.
+    let mut w = World::released();
+    w.event(Event::Signal(libc::SIGQUIT));
+    w.event(Event::Signal(libc::SIGTSTP));
+    w.did();
+    w.event(Event::Signal(libc::SIGINT));
+    assert_eq!(w.did(), ["stop 0 with 2", "stop 1 with 2"]);
+    for host in [0, 1] {
+        w.say(host, FromAgent::Signalled { count: 2 });
+        w.done(host);
+    }
+    assert!(w.finished && w.done.iter().all(|did| !did.contains("self")), "{:?}", w.done);
     // While running, settling and stopping.
     for settling in [false, true] {
         let mut w = World::released();
@@ -526,9 +570,13 @@ fn the_time_limit_counts_from_the_beginning() {
     w.hello(0, 1);
     w.did();
     w.pass(2 * S);
+    assert_eq!(w.did(), ["report 0"]);
+    w.no_report();
     assert_eq!(w.code(), 124);
     assert!(w.message().contains("5s"), "{}", w.message());
-    assert_eq!(w.did(), ["stop 0"]);
+    let did = w.did();
+    assert!(did[0].contains("rank 0 on a (pid 0): not started"), "{did:?}");
+    assert_eq!(did[1], "stop 0");
 }
 
 #[test]
@@ -538,9 +586,10 @@ fn standard_input_goes_to_rank_0_as_fast_as_it_takes_it() {
     w.hello(1, 2);
     w.did();
     w.say(1, FromAgent::Spawned { rank: 2, pid: 5, cpus: String::new() });
-    assert!(w.did().is_empty());
     w.say(0, FromAgent::Spawned { rank: 0, pid: 5, cpus: String::new() });
-    assert_eq!(w.did(), [format!("read {}", stdin::WINDOW)]);
+    assert!(w.did().is_empty(), "nothing is read unless the rank has room");
+    w.say(0, FromAgent::StdinTaken { rank: 0, bytes: 100 });
+    assert_eq!(w.did(), ["read 100"]);
     w.event(Event::Stdin(vec![1; 10]));
     w.event(Event::Stdin(vec![]));
     assert_eq!(w.did(), ["stdin 0 0 10", "stdin 0 0 0"]);
@@ -605,13 +654,16 @@ mod any_order {
     use proptest::prelude::*;
 
     fn step() -> impl Strategy<Value = (u8, usize, i32)> {
-        (0..14_u8, 0..4_usize, 0..3_i32)
+        (0..21_u8, 0..4_usize, 0..3_i32)
     }
 
     proptest! {
         #[test]
-        fn a_job_always_ends_and_only_once(steps in proptest::collection::vec(step(), 0..60)) {
-            let mut w = World::begin(plan(&[("a", Some(2)), ("b", None)], None));
+        fn a_job_always_ends_and_only_once(
+            steps in proptest::collection::vec(step(), 0..60),
+            keep_going in any::<bool>()
+        ) {
+            let mut w = World::begin(Plan { keep_going, ..plan(&[("a", Some(2)), ("b", None)], None) });
             let mut failed = false;
             for (kind, n, code) in steps {
                 let host = n % 2;
@@ -626,6 +678,12 @@ mod any_order {
                     8 => w.pass(100 * MS),
                     9 => w.event(Event::Signal(libc::SIGINT)),
                     10 => w.event(Event::Stdin(vec![1])),
+                    14 => w.event(Event::Signal(libc::SIGTSTP)),
+                    15 => w.event(Event::Signal(libc::SIGCONT)),
+                    16 => w.event(Event::Signal(libc::SIGQUIT)),
+                    17 => w.say(host, FromAgent::Signalled { count: 1 }),
+                    18 => w.say(host, FromAgent::StdinTaken { rank: n as u32, bytes: 5 }),
+                    19 => w.say(host, FromAgent::Report { ranks: vec![(n as u32, spmd::memory::Activity::Computing)] }),
                     11 => w.say(host, FromAgent::Spawned { rank: n as u32, pid: 5, cpus: String::new() }),
                     12 => w.event(Event::Signal(libc::SIGUSR2)),
                     _ => w.pass(10 * S),
@@ -636,6 +694,7 @@ mod any_order {
                     prop_assert!(w.job.deadline().is_none());
                 }
             }
+            w.event(Event::Signal(libc::SIGCONT));
             w.event(Event::Signal(libc::SIGTERM));
             w.pass(3 * S);
             prop_assert!(w.finished, "{:?}", w.job);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::placement::{BindTo, MapBy};
-use crate::report::Topic;
+use crate::report::{self, Topic};
 use spmd::bootstrap::node::{Core, Domain, Thread};
 
 /// So many cores in one domain.
@@ -82,7 +82,7 @@ fn a_plan_that_is_only_shown_starts_nothing_and_contacts_only_hosts_without_a_to
     let shown = |ending| Plan {
         ending,
         topologies: vec![Some(*node(4)), None],
-        report: report::Options { topics: vec![Topic::Map], ..report::Options::default() },
+        shown: report::Options { topics: vec![Topic::Map], ..report::Options::default() },
         ..looking(&[("a", None), ("b", None)], Some(5))
     };
     let mut w = World::begin(shown(Ending::Plan));
