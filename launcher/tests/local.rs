@@ -345,6 +345,33 @@ fn read_lines(child: &mut std::process::Child, count: usize) {
     }
 }
 
+#[test]
+fn an_output_that_a_stranger_holds_open_does_not_keep_the_job() {
+    let place = Place::new();
+    let number = place.home.path().join("pid");
+    let mut command = place.rsrun();
+    command.args(["-n", "1", "sh", "-c", "echo $$ > \"$0.new\"; mv \"$0.new\" \"$0\"; read go; printf last"]);
+    let mut child = start(command.arg(&number).stdin(Stdio::piped()));
+    wait_until("the rank", || number.exists());
+    let rank = std::fs::read_to_string(&number).unwrap();
+    let open = |fd: u32| std::fs::OpenOptions::new().write(true).open(format!("/proc/{}/fd/{fd}", rank.trim()));
+    let held = [open(1).unwrap(), open(2).unwrap()];
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let ended = finish(child).success();
+    assert_eq!(ended.text(), "last");
+    drop(held);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn an_output_that_is_full_is_named() {
+    let place = Place::new();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let child = place.rsrun().args(["-n", "1", "echo", "x"]).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    finish_without_stdout(child).fails(70, &["standard output", "No space left"]);
+    place.assert_nothing_left();
+}
+
 fn finish_without_stdout(mut child: std::process::Child) -> common::Ended {
     let mut status = None;
     wait_until("rsrun ends", || {

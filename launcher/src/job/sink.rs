@@ -17,8 +17,8 @@ const HIGH_WATER: usize = 1 << 20;
 /// What the writing thread reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SinkEvent {
-    /// Standard output is closed (nobody reads it any more).
-    Broken,
+    /// Standard output takes nothing any more; why.
+    Broken(Errno),
     /// [`Sink::close`] was called and everything is written.
     Drained,
 }
@@ -112,10 +112,12 @@ impl Sink {
             let size: usize = batch.iter().map(|c| c.data.len()).sum();
             for (stream, bytes) in lines.render(batch) {
                 let index = usize::from(stream == Stream::Stderr);
-                if open[index] && write_all(stream, &bytes).is_err() {
+                if open[index]
+                    && let Err(error) = write_all(stream, &bytes)
+                {
                     open[index] = false;
                     if stream == Stream::Stdout {
-                        report(SinkEvent::Broken);
+                        report(SinkEvent::Broken(error));
                     }
                 }
             }

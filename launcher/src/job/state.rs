@@ -60,8 +60,8 @@ pub enum Event {
     Signal(i32),
     /// The launcher's standard input: a piece, or empty at its end.
     Stdin(Vec<u8>),
-    /// Nobody reads the launcher's standard output any more.
-    OutputClosed,
+    /// The launcher's standard output takes nothing any more: its reader is gone (`EPIPE`), or another reason.
+    OutputBroken(rustix::io::Errno),
     /// Time has passed.
     Tick,
 }

@@ -46,7 +46,7 @@ pub fn run(run: Run) -> Result<(), Failure> {
     let report = sender.clone();
     let sink = Sink::start(run.options.tag, move |event| {
         let _ = report.send(match event {
-            SinkEvent::Broken => Message::Job(Event::OutputClosed),
+            SinkEvent::Broken(why) => Message::Job(Event::OutputBroken(why)),
             SinkEvent::Drained => Message::Drained,
         });
     })

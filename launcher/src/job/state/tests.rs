@@ -582,8 +582,17 @@ fn an_agent_may_speak_only_of_its_own_ranks() {
 #[test]
 fn output_that_nobody_reads_ends_the_job() {
     let mut w = World::released();
-    w.event(Event::OutputClosed);
+    w.event(Event::OutputBroken(rustix::io::Errno::PIPE));
     assert_eq!(w.code(), 141);
+    assert_eq!(w.did(), ["stop 0", "stop 1"]);
+}
+
+#[test]
+fn output_that_cannot_be_written_ends_the_job_and_says_why() {
+    let mut w = World::released();
+    w.event(Event::OutputBroken(rustix::io::Errno::NOSPC));
+    assert_eq!(w.code(), 70);
+    assert!(w.message().contains("No space left"), "{}", w.message());
     assert_eq!(w.did(), ["stop 0", "stop 1"]);
 }
 
