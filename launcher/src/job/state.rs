@@ -201,6 +201,9 @@ impl Job {
             self.on_event(now, event);
             self.on_time(now);
             self.check_end();
+        } else if matches!(event, Event::OutputBroken(_) | Event::Signal(libc::SIGINT | libc::SIGTERM | libc::SIGHUP)) {
+            // The job is over, but what it wrote is not all written, or will not be: that is no success.
+            self.on_event(now, event);
         }
         std::mem::take(&mut self.actions)
     }

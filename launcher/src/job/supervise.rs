@@ -38,11 +38,12 @@ enum Message {
 pub fn run(run: Run) -> Result<(), Failure> {
     let begun = Instant::now();
     let (sender, receiver) = channel();
-    watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
     let open_files = sys::raise_open_files();
     let settings = settings::load(run.options.config.as_deref(), run.settings.clone())?;
     let (plan, missing) = plan(&run, &settings)?;
     let how = how(&settings, open_files)?;
+    // Not before: while files are read, which may take for ever, a signal must end us as it ends any program.
+    watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
     let report = sender.clone();
     let sink = Sink::start(run.options.tag, move |event| {
         let _ = report.send(match event {
@@ -169,13 +170,19 @@ impl Supervisor {
             match messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Message::Job(Event::Ended(host, _))) => drop(self.links.remove(&host)),
                 Ok(Message::Job(Event::Signal(_))) | Err(_) => break,
+                Ok(Message::Job(event @ Event::OutputBroken(_))) => drop(self.job.handle(Instant::now(), event)),
                 Ok(_) => {}
             }
         }
         self.sink.close();
         while let Ok(message) = messages.recv() {
             match message {
-                Message::Drained | Message::Job(Event::Signal(libc::SIGINT | libc::SIGTERM | libc::SIGHUP)) => break,
+                Message::Drained => break,
+                Message::Job(event @ Event::Signal(libc::SIGINT | libc::SIGTERM | libc::SIGHUP)) => {
+                    self.job.handle(Instant::now(), event);
+                    break;
+                }
+                Message::Job(event @ Event::OutputBroken(_)) => drop(self.job.handle(Instant::now(), event)),
                 _ => {}
             }
         }

@@ -588,6 +588,24 @@ fn output_that_nobody_reads_ends_the_job() {
 }
 
 #[test]
+fn output_that_cannot_be_written_after_the_end_is_no_success_and_hides_no_failure() {
+    let broken = || Event::OutputBroken(rustix::io::Errno::NOSPC);
+    for (code, event, outcome) in
+        [(0, broken(), 70), (0, Event::Signal(libc::SIGTERM), 143), (3, broken(), 3), (3, Event::Signal(2), 3)]
+    {
+        let mut w = World::released();
+        for rank in 0..w.job.ranks.len() {
+            w.finalize(rank);
+            w.exit(rank, code);
+        }
+        (0..2).for_each(|host| w.done(host));
+        w.did();
+        w.event(event);
+        assert_eq!((w.code(), w.did()), (outcome, Vec::<String>::new()));
+    }
+}
+
+#[test]
 fn output_that_cannot_be_written_ends_the_job_and_says_why() {
     let mut w = World::released();
     w.event(Event::OutputBroken(rustix::io::Errno::NOSPC));
