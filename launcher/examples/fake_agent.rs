@@ -8,6 +8,7 @@
 
 use spmd::bootstrap::frame;
 use spmd::bootstrap::messages::{AGENT_MARKER, Exit, FromAgent, PROTOCOL, SpawnFailure, Start, ToAgent};
+use spmd::bootstrap::node::{Core, Domain, Node, Thread};
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -94,6 +95,7 @@ fn serve(options: &Options, host: &str, nonce: &str) -> Result<ExitCode, Box<dyn
     while let Some(message) = frame::read::<ToAgent>(&mut input)? {
         match message {
             ToAgent::Start(start) => run(&start, &mut output)?,
+            ToAgent::Describe(_) => frame::write(&mut output, &FromAgent::Node(Ok(Box::new(machine()))))?,
             ToAgent::Stop { .. } => break,
             _ => {}
         }
@@ -102,6 +104,25 @@ fn serve(options: &Options, host: &str, nonce: &str) -> Result<ExitCode, Box<dyn
     // As an agent that has said `Done`: ends when the launcher closes the connection.
     let _ = input.read_to_end(&mut Vec::new());
     Ok(ExitCode::SUCCESS)
+}
+
+/// A machine with one core.
+fn machine() -> Node {
+    Node {
+        packages: 1,
+        domains: vec![Domain { os: 0, bytes: 1 << 30, package: 0 }],
+        caches: vec![],
+        cores: vec![Core {
+            package: 0,
+            domain: 0,
+            cache: None,
+            efficiency: 0,
+            threads: vec![Thread { os: 0, allowed: true }],
+        }],
+        nics: vec![],
+        gpus: vec![],
+        devices_read: false,
+    }
 }
 
 /// Starts the ranks of this host one after the other and tells their ends.
@@ -113,7 +134,7 @@ fn run(start: &Start, output: &mut impl Write) -> Result<(), Box<dyn std::error:
         let mut command = Command::new(OsStr::from_bytes(&app.program));
         match command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn() {
             Ok(mut child) => {
-                frame::write(output, &FromAgent::Spawned { rank, pid: child.id() })?;
+                frame::write(output, &FromAgent::Spawned { rank, pid: child.id(), cpus: String::new() })?;
                 let status = child.wait()?;
                 let exit = match (status.code(), status.signal()) {
                     (Some(code), _) => Exit::Code(code),

@@ -10,9 +10,12 @@ pub mod exit;
 pub mod hosts;
 pub mod job;
 pub mod map;
+pub mod placement;
 mod progress;
+pub mod report;
 pub mod settings;
 mod sys;
+pub mod topo;
 pub mod topology;
 
 use cli::Invocation;

@@ -143,7 +143,9 @@ impl<'a> Launch<'a> {
         }
         let (control, control_child) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(|e| other(e.into()))?;
-        let boot = self.shared.boot(self.start, rank, self.reached_at);
+        let placement = self.start.placements.get(index).cloned().unwrap_or_default();
+        let binding = sys::Binding::new(&placement.cpus, placement.domain);
+        let boot = self.shared.boot(self.start, rank, placement, self.reached_at);
         let record = boot::record(&boot).map_err(other)?;
 
         let own = [
@@ -187,6 +189,7 @@ impl<'a> Launch<'a> {
             inherited: &[record.as_fd(), control_child.as_fd()],
             open_files: self.limits.for_ranks(),
             dies_with_us: true,
+            binding: Some(&binding),
         })
         .map_err(|error| refused(file, &error))?;
         for fd in [Some(&stdout), Some(&stderr), Some(&control), stdin.as_ref()].into_iter().flatten() {

@@ -24,21 +24,20 @@ const fn foreign(names: &'static [&'static str], from: &'static str, instead: &'
 
 /// All of them, launcher by launcher.
 const TABLE: &[Foreign] = &[
+    foreign(&["rankfile", "rf"], OMPI, "--map-by rankfile:FILE"),
+    foreign(&["byslot"], OMPI, "--map-by slot"),
+    foreign(&["bynode"], OMPI, "--map-by node"),
+    foreign(&["N", "perhost", "ntasks-per-node"], "all", "-ppn N"),
+    foreign(&["distribution", "m"], SRUN, "--map-by node or slot, and --rank-by"),
     foreign(
-        &["map-by", "rank-by", "rankfile", "rf", "distribution", "m"],
-        "all",
-        "slots=N for each host in the hostfile, or -host a:N,b:N; ranks fill them in order",
+        &["bind-to-core", "bind-to-socket", "bind-to-none", "cpu-bind"],
+        "Open MPI, srun",
+        "--bind-to none, hwthread, core, l3, numa or package",
     ),
-    foreign(
-        &["bind-to", "bind-to-core", "bind-to-socket", "bind-to-none", "cpu-bind", "cpu-set", "report-bindings"],
-        "all",
-        "nothing: ranks may use every core of their host",
-    ),
-    foreign(
-        &["N", "npernode", "ntasks-per-node", "ppn", "perhost", "byslot", "bynode"],
-        "all",
-        "slots=N for each host in the hostfile, or -host a:N,b:N",
-    ),
+    foreign(&["cpu-set"], OMPI, "taskset 'in front of rsrun': ranks stay inside the processors that it was given"),
+    foreign(&["use-hwthread-cpus"], OMPI, "--bind-to hwthread"),
+    foreign(&["display", "display-map"], OMPI, "--report map,bindings"),
+    foreign(&["display-allocation"], OMPI, "--report hosts"),
     foreign(&["nooversubscribe", "no-oversubscribe"], OMPI, "nothing: that is the default"),
     foreign(&["am", "tune"], OMPI, "--config FILE"),
     foreign(&["gmca", "pmixmca", "prtemca"], OMPI, "--mca KEY VALUE or --set KEY=VALUE"),

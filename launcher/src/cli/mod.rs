@@ -6,11 +6,13 @@ mod apps;
 mod foreign;
 mod help;
 mod job_file;
+mod placement;
 mod ranges;
 mod texts;
 mod words;
 
 pub use apps::{AppLine, AppOptions};
+pub use placement::{PlacementOptions, Topo};
 pub use ranges::Ranges;
 
 use crate::exit::{ExitCode, Failure};
@@ -40,8 +42,18 @@ pub struct Run {
     pub options: Options,
     /// `--set`, `--mca` and options that stand for keys, in the order given.
     pub settings: Vec<CommandLineSetting>,
-    /// The programs, at least one; ranks are numbered through them in this order.
+    /// The programs, at least one unless nothing runs; ranks are numbered through them in this order.
     pub apps: Vec<AppLine>,
+}
+
+impl Run {
+    /// How many ranks all programs have together; `None`: one for each slot.
+    pub fn ranks(&self) -> Option<u32> {
+        match self.apps.as_slice() {
+            [] => self.options.app.ranks,
+            apps => apps.iter().try_fold(0_u32, |sum, app| Some(sum.saturating_add(app.options.ranks?))),
+        }
+    }
 }
 
 /// Options of a run. Every long option may also be written with one dash.
@@ -129,6 +141,10 @@ pub struct Options {
     /// Write how the job and every rank ended to this file, as JSON
     #[arg(help_heading = help::LIFE, long, value_name = "FILE")]
     pub status_file: Option<PathBuf>,
+
+    #[allow(missing_docs)]
+    #[command(flatten, next_help_heading = "Placement")]
+    pub placement: PlacementOptions,
 }
 
 /// What happens when a rank fails.
@@ -192,6 +208,7 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
     match words.first() {
         Some(word) if word == "completions" => return texts::completions(&words[1..]).map(Invocation::Text),
         Some(word) if word == "man" => return texts::manual(&words[1..]).map(Invocation::Text),
+        Some(word) if word == "topo" => return topo(words[1..].to_vec()),
         _ => {}
     }
     let command = Options::command();
@@ -203,11 +220,7 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
     let options = Options::from_arg_matches(&matches).map_err(|e| usage(e.to_string()))?;
     let mut settings = settings(&matches)?;
     if let Some(command) = &options.launch_agent {
-        settings.push(CommandLineSetting {
-            option: "--launch-agent".to_string(),
-            key: "launch.agent".to_string(),
-            value: command.clone(),
-        });
+        settings.push(launch_agent_setting(command));
     }
     if let Some(time) = &options.start_timeout {
         // A number alone is seconds, as with --timeout.
@@ -219,6 +232,8 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
         });
     }
     let apps = match &options.job_file {
+        // Nothing runs: no program is needed.
+        None if split.program.is_empty() && options.placement.dry_run => Vec::new(),
         None => apps::on_command_line(&options.app, split.program, split.marked)?,
         Some(file) => {
             if let Some(extra) = split.program.first() {
@@ -230,6 +245,30 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
         }
     };
     Ok(Invocation::Run(Box::new(Run { options, settings, apps })))
+}
+
+/// `rsrun topo …`.
+fn topo(words: Vec<OsString>) -> Result<Invocation, Failure> {
+    let command = placement::TopoOptions::command();
+    let split = words::split(&command, words);
+    if let Some(extra) = split.program.first() {
+        return Err(usage(format!("unexpected `{}` after topo (see rsrun topo --help)", extra.display())));
+    }
+    Ok(match matches(command, "rsrun topo", split.options)? {
+        Ok(matches) => {
+            let options = placement::TopoOptions::from_arg_matches(&matches).map_err(|e| usage(e.to_string()))?;
+            Invocation::Run(Box::new(options.into_run(settings(&matches)?)))
+        }
+        Err(text) => Invocation::Text(text),
+    })
+}
+
+fn launch_agent_setting(command: &str) -> CommandLineSetting {
+    CommandLineSetting {
+        option: "--launch-agent".to_string(),
+        key: "launch.agent".to_string(),
+        value: command.to_string(),
+    }
 }
 
 fn usage(message: impl Into<String>) -> Failure {

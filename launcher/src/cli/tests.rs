@@ -79,13 +79,12 @@ fn wrong_lines_say_what_is_wrong_in_one_line() {
 #[test]
 fn options_of_other_launchers_are_refused_with_what_to_do_here() {
     for (line, says) in [
-        (&["--bind-to", "core", "-n", "2", "app"][..], "--bind-to is an option of other launchers"),
-        (&["-n", "2", "--map-by", "ppr:1:node", "app"], "-host a:N,b:N"),
-        (&["--map-by=node", "app"], "-host a:N,b:N"),
-        (&["-npernode", "1", "app"], "slots=N"),
-        (&["-n", "2", "-npernode", "1", "app"], "--npernode is"),
-        (&["-ppn", "2", "app"], "slots=N"),
-        (&["-N", "2", "app"], "slots=N"),
+        (&["--bind-to-core", "-n", "2", "app"][..], "--bind-to-core is an option of Open MPI"),
+        (&["-n", "2", "-bynode", "app"], "--map-by node"),
+        (&["-rf", "file", "app"], "--map-by rankfile:FILE"),
+        (&["-perhost", "2", "app"], "-ppn N"),
+        (&["-N", "2", "app"], "-ppn N"),
+        (&["--display-map", "app"], "--report map"),
         (&["-f", "hosts", "app"], "-hostfile FILE"),
         (&["-hosts", "a,b", "app"], "-host a,b"),
         (&["-nooversubscribe", "app"], "nothing: that is the default"),

@@ -65,6 +65,7 @@ impl Child {
             inherited: how.inherited.map(AsFd::as_fd).as_slice(),
             open_files: how.open_files.map(sys::open_files_for_children),
             dies_with_us: how.dies_with_us,
+            binding: None,
         })?;
         Ok(Self {
             pid,

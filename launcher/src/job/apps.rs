@@ -67,11 +67,6 @@ fn words(command: &str) -> Result<Vec<Bytes>, Failure> {
     }
 }
 
-/// How many ranks all programs have together; `None`: one for each slot.
-pub fn total(apps: &[PlannedApp]) -> Option<u32> {
-    apps.iter().try_fold(0_u32, |sum, app| Some(sum.saturating_add(app.ranks?)))
-}
-
 /// The program of each rank: an index into `apps`. Ranks are numbered through the programs in order.
 pub fn of_ranks(apps: &[PlannedApp], ranks: usize) -> Vec<usize> {
     let last = apps.len().saturating_sub(1);
@@ -107,9 +102,7 @@ mod tests {
     #[test]
     fn ranks_are_numbered_through_the_programs() {
         let apps = [app("a", Some(1)), app("b", Some(3)), app("c", Some(2))];
-        assert_eq!(total(&apps), Some(6));
         assert_eq!(of_ranks(&apps, 6), [0, 1, 1, 1, 2, 2]);
-        assert_eq!(total(&[app("a", None)]), None);
         assert_eq!(of_ranks(&[app("a", None)], 3), [0, 0, 0]);
     }
 

@@ -13,3 +13,4 @@ mod status;
 mod stdin;
 pub mod supervise;
 mod watch;
+mod wishes;

@@ -186,7 +186,7 @@ mod tests {
     }
 
     fn spawned(rank: u32) -> Event {
-        Event::Frame(0, FromAgent::Spawned { rank, pid: 1 })
+        Event::Frame(0, FromAgent::Spawned { rank, pid: 1, cpus: String::new() })
     }
 
     fn hello(rank: u32) -> Event {

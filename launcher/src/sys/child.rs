@@ -33,10 +33,12 @@ pub(crate) struct Child<'a> {
     pub(crate) open_files: Option<libc::rlimit>,
     /// It dies when the calling thread does.
     pub(crate) dies_with_us: bool,
+    /// Where it runs and its memory comes from, if that was decided.
+    pub(crate) binding: Option<&'a super::Binding>,
 }
 
 /// Everything the child needs, as the kernel wants it: it must not allocate.
-struct Task {
+struct Task<'a> {
     file: *const c_char,
     arguments: Vec<*const c_char>,
     environment: Vec<*const c_char>,
@@ -45,6 +47,7 @@ struct Task {
     inherited: Vec<RawFd>,
     open_files: Option<libc::rlimit>,
     dies_with_us: bool,
+    binding: Option<&'a super::Binding>,
     parent: c_int,
     /// What went wrong before the program ran: an error number.
     error: Cell<c_int>,
@@ -66,6 +69,7 @@ pub(crate) fn spawn(child: &Child<'_>) -> io::Result<Pid> {
         inherited: child.inherited.iter().map(|fd| fd.as_raw_fd()).collect(),
         open_files: child.open_files,
         dies_with_us: child.dies_with_us,
+        binding: child.binding,
         parent: rustix::process::getpid().as_raw_nonzero().get(),
         error: Cell::new(0),
     };
@@ -100,7 +104,7 @@ pub(crate) fn spawn(child: &Child<'_>) -> io::Result<Pid> {
 /// The child's whole life before the program.
 extern "C" fn become_program(task: *mut c_void) -> c_int {
     // SAFETY: the pointer is the one `spawn` passed, and its target is alive until this process has gone or become another.
-    let task = unsafe { &*task.cast::<Task>().cast_const() };
+    let task = unsafe { &*task.cast::<Task<'_>>().cast_const() };
     // SAFETY: see `steps`.
     task.error.set(unsafe { steps(task) });
     127
@@ -110,7 +114,7 @@ extern "C" fn become_program(task: *mut c_void) -> c_int {
 ///
 /// # Safety
 /// For a child of [`spawn`] alone: it changes the whole process.
-unsafe fn steps(task: &Task) -> c_int {
+unsafe fn steps(task: &Task<'_>) -> c_int {
     // SAFETY: `errno` of this thread, which is the parent's too, while the parent waits.
     let errno = || unsafe { *libc::__errno_location() };
     // SAFETY: plain system calls on this process with valid arguments; the pointers come from C strings and arrays that
@@ -143,6 +147,9 @@ unsafe fn steps(task: &Task) -> c_int {
             && libc::setrlimit(libc::RLIMIT_NOFILE, limit) != 0
         {
             return errno();
+        }
+        if let Some(binding) = task.binding {
+            binding.apply();
         }
         // What is ignored would stay so, and a handler that ran here would run in the parent's memory.
         let mut default = std::mem::zeroed::<libc::sigaction>();
@@ -192,6 +199,7 @@ mod tests {
             inherited: &[null.as_fd()],
             open_files: Some(libc::rlimit { rlim_cur: 100, rlim_max: 200 }),
             dies_with_us: true,
+            binding: None,
         })?;
         drop(out_end);
         let mut text = String::new();
