@@ -42,7 +42,10 @@ const C_PROGRAM: &str = "#include <mpi.h>\nint main(int c, char **v) { MPI_Init(
 
 fn main() -> Result<(), Failure> {
     match std::env::args().nth(1).as_deref() {
-        Some("rank") => return Ok(drop(World::init()?)),
+        Some("rank") => {
+            World::init()?;
+            return Ok(());
+        }
         Some("hold") => return hold(),
         _ => {}
     }
