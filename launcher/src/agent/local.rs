@@ -122,7 +122,7 @@ impl Local {
             });
             match result {
                 Ok(pid) => {
-                    frames.push(FromAgent::Spawned { rank: *rank, pid });
+                    frames.push(FromAgent::Spawned { rank: *rank, pid, cpus: runs_on(pid) });
                     if self.ranks[index].stdin.is_some() {
                         frames.push(FromAgent::StdinTaken { rank: *rank, bytes: STDIN_WINDOW });
                     }
@@ -233,7 +233,7 @@ impl Local {
                 frames.push(FromAgent::Signalled { count: u32::try_from(reached).unwrap_or(u32::MAX) });
             }
             // The agent's own.
-            ToAgent::Start(_) | ToAgent::Stop { .. } => {}
+            ToAgent::Describe(_) | ToAgent::Start(_) | ToAgent::Stop { .. } => {}
         }
     }
 
@@ -339,4 +339,10 @@ impl Local {
     fn end_leftovers(&mut self) -> bool {
         descendants::end_all(KILL_LIMIT, |_, _| {})
     }
+}
+
+/// Where the kernel lets a process run.
+fn runs_on(pid: u32) -> String {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.map(crate::topology::live::affinity_of).unwrap_or_default()
 }

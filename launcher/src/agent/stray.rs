@@ -78,6 +78,7 @@ mod tests {
                 .map(|(n, v)| (n.as_bytes().to_vec(), v.as_bytes().to_vec()))
                 .collect(),
             oversubscribed: false,
+            placements: Vec::new(),
             stdin: StdinTarget::None,
             prompts: None,
             output_window: 0,

@@ -3,9 +3,10 @@
 //! One thread runs the loop; all others only send it events.
 
 use super::sink::{Sink, SinkEvent, Style};
-use super::state::{Action, Event, Job, Plan};
+use super::state::{Action, Ending, Event, Job, Plan};
 use super::status::Status;
 use super::stdin::Stdin;
+use super::wishes::{self, Wishes};
 use crate::cli::{self, OnFailure, Run};
 use crate::connect::{self, How, Link, LinkEvent, SshClient};
 use crate::exit::{ExitCode, Failure};
@@ -71,8 +72,20 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
         sink.notice(&format!("-x {name}: this variable is not set here, so it is not set for the ranks either"));
     }
     status.job = Some(plan.start.job.clone());
+    let shows = plan.ending != Ending::Run;
     let job = Job::new(plan, begun);
-    let supervisor = Supervisor { job, how, sink, stdin: Arc::default(), links: HashMap::new(), sender };
+    let picture = run.options.placement.topo.clone().and_then(|topo| topo.svg);
+    let supervisor = Supervisor {
+        job,
+        how,
+        sink,
+        stdin: Arc::default(),
+        links: HashMap::new(),
+        sender,
+        shows,
+        picture,
+        failure: None,
+    };
     supervisor.run(&receiver, status)
 }
 
@@ -87,6 +100,12 @@ struct Supervisor {
     stdin: Arc<Stdin>,
     links: HashMap<usize, Link>,
     sender: Sender<Message>,
+    /// Reports are what was asked for, and belong on standard output.
+    shows: bool,
+    /// Where the picture goes.
+    picture: Option<PathBuf>,
+    /// What could not be written.
+    failure: Option<Failure>,
 }
 
 impl Supervisor {
@@ -114,7 +133,7 @@ impl Supervisor {
         }
         self.end(messages);
         status.ranks(&self.job);
-        match self.job.outcome() {
+        match self.job.outcome().or(self.failure.as_ref()) {
             None => Ok(()),
             Some(failure) => Err(failure.clone()),
         }
@@ -143,6 +162,16 @@ impl Supervisor {
                     self.sink.ranks(hosts.iter().map(|host| self.job.spec(*host).name.clone()).collect());
                 }
                 Action::Notice(text) => self.sink.notice(&text),
+                Action::Report(text) if self.shows => self.failure = crate::print(&text).err(),
+                Action::Report(text) => self.sink.show(text),
+                Action::Picture(svg) => {
+                    if let Some(path) = &self.picture
+                        && let Err(error) = std::fs::write(path, svg)
+                    {
+                        let text = format!("the picture {} cannot be written: {error}", path.display());
+                        self.failure = Some(Failure::new(ExitCode::Data, text));
+                    }
+                }
                 Action::Show(text) => self.sink.show(text),
                 Action::StopSelf => {
                     // Takes effect at once, for every thread.
@@ -236,11 +265,12 @@ fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
 fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> {
     let options = &run.options;
     let snapshot = &settings.snapshot;
-    let hosts = match (&options.hostfile, options.host.as_slice()) {
+    let mut hosts = match (&options.hostfile, options.host.as_slice()) {
         (Some(file), _) => hosts::file::read(file).map_err(|e| Failure::new(ExitCode::Data, e.to_string()))?,
         (None, []) => vec![HostSpec::this_machine()],
         (None, lists) => hosts::list::parse(lists).map_err(|e| Failure::new(ExitCode::Usage, e))?,
     };
+    let Wishes { request, detail, topologies, report, ending } = wishes::understand(run, &mut hosts)?;
     let directory = match (&options.wdir, std::env::current_dir()) {
         (Some(directory), Ok(here)) => here.join(directory),
         (Some(directory), Err(_)) => directory.clone(),
@@ -266,16 +296,20 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         files_read: settings.files_read.clone(),
         variables_read: settings.variables_read.clone(),
         oversubscribed: false,
+        placements: Vec::new(),
         stdin: options.stdin,
         prompts: None,
         output_window: output_window(options.ranks),
         survives: false,
     };
     let plan = Plan {
-        hosts_named: options.hostfile.is_some() || !options.host.is_empty(),
+        hosts_named: !hosts.iter().all(HostSpec::is_default),
         hosts,
-        ranks: options.ranks,
-        oversubscribe: options.oversubscribe,
+        placement: request,
+        detail,
+        topologies,
+        shown: report,
+        ending,
         same_machine_allowed: !snapshot.get(keys::LAUNCH_AGENT).is_empty(),
         snapshot_hash: snapshot.hash(),
         start,

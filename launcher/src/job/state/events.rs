@@ -56,12 +56,11 @@ impl Job {
             FromAgent::Hello { allowed_cores, identity, pid, .. } => {
                 let state = &mut self.hosts[host];
                 (state.cores, state.machine, state.agent_pid) = (allowed_cores, identity, pid);
-                state.link = Link::Ready;
+                self.greeted(host);
                 self.connect_next(now);
-                if self.hosts.iter().all(|h| matches!(h.link, Link::Ready | Link::Gone)) {
-                    self.start(now);
-                }
+                self.start_when_ready(now);
             }
+            FromAgent::Node(node) => self.described(now, host, node),
             FromAgent::Stray { what } => {
                 let decided = crate::settings::decided(&self.plan.start.snapshot, &what);
                 if self.strays.insert((host, what.clone())) {
@@ -71,9 +70,9 @@ impl Job {
                 }
             }
             FromAgent::Warning { text } => self.actions.push(Action::Notice(format!("host {name}: {text}"))),
-            FromAgent::Spawned { pid, .. } => {
-                self.ranks[rank].pid = pid;
+            FromAgent::Spawned { pid, cpus, .. } => {
                 self.ranks[rank].started = Some(now);
+                self.spawned(rank, pid, cpus);
             }
             FromAgent::SpawnFailed { reason, kind, .. } => {
                 let exit = match kind {
