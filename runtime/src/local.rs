@@ -22,7 +22,7 @@ use std::{
 ///     let comm = world.communicator();
 ///     let right = (comm.rank() + 1) % comm.size();
 ///     let left = (comm.rank() + 3) % comm.size();
-///     let mut from_left = [0];
+///     let mut from_left = [0_usize];
 ///     comm.send_receive(&[comm.rank()], right, 0, &mut from_left, left, 0).unwrap();
 ///     from_left[0]
 /// });
