@@ -16,7 +16,7 @@ fn main() -> spmd::Result<()> {
     let (rank, size) = (comm.rank(), comm.size());
 
     let epochs = match std::env::args().nth(1) {
-        Some(text) => text.parse().expect("EPOCHS is a number"),
+        Some(text) => text.parse().unwrap_or_else(|_| world.abort(64, &format!("EPOCHS is a number, not `{text}`"))),
         None => EPOCHS,
     };
     let digits = digits::load();
@@ -40,9 +40,10 @@ fn main() -> spmd::Result<()> {
     comm.all_reduce(&mut lowest, Min)?;
     comm.all_reduce(&mut highest, Max)?;
     assert!(lowest == highest, "the ranks' weights differ");
-    assert!(good_enough(correct[0], digits.held_out.len()), "{} of {}", correct[0], digits.held_out.len());
+    let all = digits.held_out.len();
+    assert!(good_enough(correct[0], all), "only {} of {all} rows right after {epochs} epochs", correct[0]);
     if rank == 0 {
-        println!("{}", final_line(size, loss, correct[0], digits.held_out.len()));
+        println!("{}", final_line(size, loss, correct[0], all));
     }
     Ok(())
 }

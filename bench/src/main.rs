@@ -17,7 +17,7 @@ use spmd_collectives::prelude::*;
 #[command(
     version,
     after_help = "Examples:\n  rsrun -n 2 rsbench latency\n  rsrun -n 2 --set transport.allow=tcp rsbench latency --sizes 8,1024\n  \
-                  rsrun -n 2 -hostfile hosts rsbench bandwidth --json\n\nThe floor is measured in the same run, on the first rank's host: \
+                  rsrun -host a:1,b:1 rsbench bandwidth --json\n\nThe floor is measured in the same run, on the first rank's host: \
                   a cache line that two threads hand to each other, memcpy, and a bare TCP socket over loopback with both ends spinning."
 )]
 struct Arguments {

@@ -9,6 +9,7 @@ use crate::select::{Choice, Request, select};
 use spmd::Communicator;
 use spmd::config::{Key, keys};
 use spmd::element::{Element, Signature};
+use spmd::memory::Operation;
 
 /// A call on this rank.
 #[derive(Clone, Copy)]
@@ -46,7 +47,7 @@ impl Call<'_> {
         }
         let bytes = elements.saturating_mul(size_of::<T>());
         let algorithm = algorithm.name;
-        execute::run(comm, &schedule, self.signature::<T>(algorithm), input, output, op).map_err(
+        execute::run(comm, &schedule, operation(collective), self.signature::<T>(algorithm), input, output, op).map_err(
             |source| match source {
                 spmd::Error::TypeMismatch { source_rank: peer, .. }
                 | spmd::Error::LengthMismatch { source_rank: peer, .. } => {
@@ -66,6 +67,20 @@ impl Call<'_> {
             .map(|number| Signature(u32::try_from(number).unwrap_or(u32::MAX)))
             .fold(T::signature().with(Signature::of_name(self.collective.name())), Signature::with)
             .with(Signature::of_name(algorithm))
+    }
+}
+
+/// What the launcher's report calls it.
+fn operation(collective: Collective) -> Operation {
+    match collective {
+        Collective::Barrier => Operation::Barrier,
+        Collective::Broadcast => Operation::Broadcast,
+        Collective::Reduce => Operation::Reduce,
+        Collective::AllReduce => Operation::AllReduce,
+        Collective::Gather => Operation::Gather,
+        Collective::AllGather => Operation::AllGather,
+        Collective::Scatter => Operation::Scatter,
+        Collective::AllToAll => Operation::AllToAll,
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::algorithms::Collective;
 use crate::schedule::ScheduleError;
 use crate::select::SelectionError;
+use std::fmt;
 use std::sync::Arc;
 
 /// A result of a collective call.
@@ -12,7 +13,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 ///
 /// After an error the ranks do not agree on what has been done: the communicator is of no more use, and the other ranks
 /// get errors too once this rank drops its `World`.
-#[derive(Clone, Debug, thiserror::Error)]
+///
+/// As with [`spmd::Error`], `{:?}` gives the message, too.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The root does not exist.
@@ -117,6 +120,12 @@ pub enum Error {
         /// What happened; names the peer.
         source: spmd::Error,
     },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl From<Error> for spmd::Error {

@@ -7,6 +7,7 @@ use crate::operators::Op;
 use crate::schedule::{Action, Buffer, Schedule, Slice, Step};
 use spmd::comm::Buffers;
 use spmd::element::{Element, Signature, as_bytes, as_bytes_mut};
+use spmd::memory::Operation;
 use spmd::{Communicator, Result};
 use std::collections::VecDeque;
 
@@ -15,6 +16,7 @@ use std::collections::VecDeque;
 pub(crate) fn run<T: Element>(
     comm: &Communicator,
     schedule: &Schedule,
+    operation: Operation,
     signature: Signature,
     input: &[T],
     output: &mut [T],
@@ -24,7 +26,7 @@ pub(crate) fn run<T: Element>(
     let scratch = bytemuck::zeroed_vec(schedule.lengths().scratch);
     let mut memory = Memory { steps, input, output, scratch };
     // A rank alone has nobody to exchange anything with.
-    let mut exchange = (comm.size() > 1).then(|| comm.exchange());
+    let mut exchange = (comm.size() > 1).then(|| comm.exchange_of(operation));
     let mut progress = Progress::new(schedule);
     loop {
         while let Some(id) = progress.ready.pop_front() {

@@ -17,6 +17,7 @@ fn a_root_that_does_not_exist_is_an_error_on_every_rank() {
         let error = result.unwrap_err();
         assert!(matches!(error, Error::NoSuchRoot { root: 2, size: 2, .. }));
         assert!(error.to_string().contains("ranks 0 to 1"), "{error}");
+        assert_eq!(format!("{error:?}"), error.to_string(), "what `main` and `unwrap` show");
     }
 }
 

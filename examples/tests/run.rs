@@ -55,6 +55,13 @@ fn train_reads_more_than_nine_of_ten_digits_with_the_same_weights_on_all_ranks()
 }
 
 #[test]
+fn train_says_what_is_wrong_with_its_argument() {
+    let outcome = run(Command::new(programs().example("train")).arg("many"), LIMIT);
+    assert_eq!(outcome.code(), 64, "{outcome}");
+    assert!(outcome.stderr.contains("EPOCHS is a number, not `many`"), "{outcome}");
+}
+
+#[test]
 fn train_gives_the_same_bits_on_every_run() {
     let (one, other) = (on(5, "train"), on(5, "train"));
     assert_eq!(one.stdout, other.stdout);

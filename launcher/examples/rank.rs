@@ -1,9 +1,10 @@
 //! A rank for the launcher's tests: enters `World::init` and then does what its first argument says.
 
 use spmd::prelude::*;
+use spmd_collectives::prelude::*;
 use std::time::Duration;
 
-fn main() -> spmd::Result<()> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let action = std::env::args().nth(1).unwrap_or_default();
     let rank = std::env::var("SPMD_RANK").unwrap_or_default();
     // Before `init`, by one rank only.
@@ -25,6 +26,56 @@ fn main() -> spmd::Result<()> {
             let mut got = [0_u64];
             comm.send_receive(&[world.rank() as u64], right, 1, &mut got, left, 1)?;
             println!("rank {} of {} heard {}", comm.rank(), comm.size(), got[0]);
+        }
+        ("placement", _) => {
+            let placement = world.placement();
+            println!("rank {} runs on {:?} {:?}", world.rank(), placement.cpus, placement.nic);
+        }
+        // Rank 1 makes all others wait: in an operation, for a message, for the receiver of one.
+        ("hang", 1) => {
+            for _ in 0..16 {
+                world.communicator().barrier()?;
+            }
+            println!("ready");
+            std::thread::sleep(Duration::from_secs(600));
+        }
+        ("hang", rank) => {
+            let comm = world.communicator();
+            for _ in 0..16 {
+                comm.barrier()?;
+            }
+            println!("ready");
+            match rank {
+                0 => comm.all_reduce(&mut [1_u64], Sum)?,
+                2 => {
+                    comm.recv(&mut [0_u8], 1, 5)?;
+                }
+                3 => comm.send(&[0_u8; 1 << 20], 1, 6)?,
+                _ => return Ok(()),
+            }
+        }
+        // Rank 1 dies; the others hear of it and go on without it.
+        ("survive", 1) => {
+            std::thread::sleep(Duration::from_millis(100));
+            std::process::abort();
+        }
+        ("survive", rank) => {
+            let comm = world.communicator();
+            match comm.recv(&mut [0_u8], 1, 0) {
+                Err(Error::PeerLost { peer: 1, reason, .. }) => println!("rank {rank} knows: {reason}"),
+                other => println!("rank {rank}: {other:?}"),
+            }
+            let mut got = [0_usize];
+            let other = 2 - comm.rank();
+            comm.send_receive(&[rank], other, 1, &mut got, other, 1)?;
+            println!("rank {rank} heard {}", got[0]);
+        }
+        // Every rank says something, and then all of them die at once.
+        ("last-words", rank) => {
+            println!("out {rank}");
+            eprint!("err {rank}");
+            world.communicator().barrier()?;
+            std::process::abort();
         }
         ("abort", 1) => world.abort(42, "the input makes no sense"),
         ("leave", 1) => std::process::exit(0),

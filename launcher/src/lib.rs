@@ -10,8 +10,11 @@ pub mod exit;
 pub mod hosts;
 pub mod job;
 pub mod map;
+pub mod placement;
+pub mod report;
 pub mod settings;
 mod sys;
+pub mod topo;
 pub mod topology;
 
 use cli::Invocation;
@@ -22,8 +25,10 @@ use std::io::Write;
 /// The whole program.
 pub fn main() -> std::process::ExitCode {
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    if words.len() == 2 && words[0] == "--agent" {
-        return std::process::ExitCode::from(agent::main(&words.remove(1).to_string_lossy()));
+    if words.first().is_some_and(|word| word == "--agent") && matches!(words.len(), 2 | 4) {
+        // `--agent NONCE [--stdin-fd N]`
+        let stdin = words.get(3).and_then(|number| number.to_str()?.parse().ok());
+        return std::process::ExitCode::from(agent::main(&words.remove(1).to_string_lossy(), stdin));
     }
     let number = match launcher(words) {
         Ok(()) => ExitCode::Success.number(),
@@ -51,7 +56,7 @@ fn launcher(words: Vec<OsString>) -> Result<(), Failure> {
                 print(&table(&snapshot, filter))
             }
         }
-        Invocation::Run(run) => job::supervise::run(*run),
+        Invocation::Run(run) => job::supervise::run(&run),
     }
 }
 

@@ -15,7 +15,7 @@ fn every_rank_knows_who_it_is() {
     let ended =
         place.run(["-n", "3", "sh", "-c", "echo $SPMD_RANK/$SPMD_SIZE $SPMD_LOCAL_RANK/$SPMD_LOCAL_SIZE"]).success();
     assert_eq!(ended.lines(), ["0/3 0/3", "1/3 1/3", "2/3 2/3"]);
-    assert_eq!(ended.stderr, "");
+    assert_eq!(ended.told().next(), None);
     place.assert_nothing_left();
 }
 
@@ -46,7 +46,7 @@ fn what_cannot_be_started_is_named_with_its_code() {
     let script = place.script("interpreted", "#!/no/such/interpreter\n");
     let missing = place.home.path().join("no-such-directory");
     let missing = missing.to_str().unwrap();
-    place.run(["-n", "2", "./no-such"]).fails(127, &["localhost", "no-such does not exist"]);
+    place.run(["-n", "2", "./no-such"]).fails(127, &["localhost", "no-such does not exist there: build it"]);
     place.run(["-n", "2", "no-such-program"]).fails(127, &["no-such-program", "PATH"]);
     place.run(["-n", "2", script.to_str().unwrap()]).fails(127, &["interpreter"]);
     place.run(["-n", "2", file]).fails(126, &[file, "not executable"]);
@@ -93,7 +93,7 @@ fn variables_arrive_byte_by_byte_and_nothing_of_rsrun_does() {
     assert!(has(b"SPMD_RANK=0") && has(b"SPMD_SIZE=1"));
     assert!(!variables.iter().any(|v| v.starts_with(b"RSRUN_")), "{}", ended.text());
     // The launcher's own variables are no strays.
-    assert_eq!(ended.stderr, "");
+    assert_eq!(ended.told().next(), None);
 }
 
 #[test]

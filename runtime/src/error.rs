@@ -1,12 +1,14 @@
 //! What can go wrong in a call of the runtime. Every message names ranks, operation and bytes, and the way out.
 
-use std::io;
+use std::{fmt, io};
 
 /// A result of the runtime.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error of the runtime. Cheap to clone, so that every operation that one event ends can report it.
-#[derive(Clone, Debug, thiserror::Error)]
+///
+/// `{:?}` gives the message, too: it is what a `main` that returns an error prints, and what `unwrap` says.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// `World::init` could not find or understand what the launcher handed over.
@@ -143,6 +145,12 @@ pub enum Error {
     },
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// An `io::Error` that can be cloned: its kind, number and text.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{text}")]
@@ -174,5 +182,18 @@ pub(crate) trait Context<T> {
 impl<T, E: Into<SystemError>> Context<T> for std::result::Result<T, E> {
     fn context(self, what: impl Into<String>) -> Result<T> {
         self.map_err(|error| Error::System { what: what.into(), error: error.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_main_that_returns_an_error_prints_the_message() {
+        let error = Error::NoSuchRank { operation: "send", rank: 9, last: 3 };
+        assert_eq!(format!("{error:?}"), "rank 9 is not in this communicator, which has ranks 0 to 3 (in send)");
+        let shown = format!("{:?}", Err::<(), _>(error.clone()));
+        assert_eq!(shown, format!("Err({error})"));
     }
 }

@@ -3,6 +3,7 @@
 use crate::{
     bootstrap::messages::{Boot, Host, JobKey, Release},
     config::{self, CommandLineSetting, Layers, Snapshot, keys},
+    engine::News,
     error::{Context, Error, Result},
     memory::Segment,
     world::{Joining, Lifeline, Plan, World},
@@ -128,6 +129,8 @@ impl Cluster {
                 wake_fds: Vec::new(),
                 oversubscribed: self.ranks > processors,
                 reached_at: None,
+                placement: crate::bootstrap::node::Placement::default(),
+                survives: false,
             })
             .collect();
         let plans = boots.iter().map(|boot| Plan::new(boot, true)).collect::<Result<Vec<_>>>()?;
@@ -172,8 +175,9 @@ impl Crew {
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    pub(crate) fn listen(&self) -> Option<Error> {
-        self.failed.get().map(|rank| Error::Aborted { reason: format!("rank {rank} has panicked") })
+    pub(crate) fn listen(&self) -> Vec<News> {
+        let failed = self.failed.get().map(|rank| Error::Aborted { reason: format!("rank {rank} has panicked") });
+        failed.map(News::Fatal).into_iter().collect()
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {

@@ -2,7 +2,8 @@
 //!
 //! Pure: messages and receives in, pairs out. No I/O, no clock, no bytes.
 
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 /// Empty contexts are kept up to this many, so that the ones in use need not be made anew for every message.
 const KEPT: usize = 64;
@@ -35,7 +36,7 @@ pub(crate) struct Unexpected<M> {
 /// Invariant: within a context no waiting message is admitted by any waiting receive.
 #[derive(Debug)]
 pub(crate) struct Matcher<R, M> {
-    contexts: HashMap<u64, Queues<R, M>>,
+    contexts: FxHashMap<u64, Queues<R, M>>,
 }
 
 #[derive(Debug)]
@@ -46,7 +47,7 @@ struct Queues<R, M> {
 
 impl<R, M> Default for Matcher<R, M> {
     fn default() -> Self {
-        Matcher { contexts: HashMap::new() }
+        Matcher { contexts: FxHashMap::default() }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{
     bootstrap::{
         messages::{Boot, FromRank, Hello, Host, JobKey, Release},
+        node::Placement,
         rank::{self, Control},
     },
     comm::{Communicator, Shared},
@@ -10,7 +11,7 @@ use crate::{
     engine::{Engine, FIRST_FREE_TOKEN, Routes, Runtime, Waiting, operation::NoBuffers},
     error::{Context, Error, Result},
     local::Crew,
-    memory::Segment,
+    memory::{Activity, Segment},
     transport::{
         Transport,
         loopback::Loopback,
@@ -42,6 +43,7 @@ pub struct World {
     shared: Arc<Shared>,
     lifeline: Lifeline,
     settings: Settings,
+    placement: Placement,
 }
 
 /// What ends this rank when the rest of the job fails.
@@ -129,6 +131,12 @@ impl World {
         &self.shared.snapshot
     }
 
+    /// Where this rank sits: the processors it was bound to, its network device and its GPU, as the launcher chose them.
+    #[must_use]
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
     /// The size hint in force in bytes: what the program set in code, else the configuration's.
     ///
     /// The hint selects a low-latency channel for messages up to this size. No transport of this version has two tiers
@@ -171,8 +179,11 @@ impl World {
             program: settings.clone(),
             addresses: plan.addresses(),
         };
-        let release = control.agree(hello)?;
         let segment = Arc::new(Segment::map(segment).context("mapping the shared segment")?);
+        let place = place(&boot);
+        segment.publish(place, Activity::Init);
+        let release = control.agree(hello)?;
+        segment.publish(place, Activity::Computing);
         World::join(Joining {
             boot,
             plan,
@@ -197,6 +208,8 @@ impl World {
             wake_fds: Vec::new(),
             oversubscribed: false,
             reached_at: None,
+            placement: Placement::default(),
+            survives: false,
         };
         let plan = Plan::new(&boot, false)?;
         let release = Release { addresses: vec![Vec::new()] };
@@ -207,9 +220,15 @@ impl World {
     pub(crate) fn join(joining: Joining) -> Result<Self> {
         let Joining { boot, plan, segment, release, lifeline, settings } = joining;
         let (rank, size) = (boot.rank as usize, boot.host_of.len());
+        let board = segment.as_ref().map(|(segment, _)| (segment.clone(), place(&boot)));
+        let eager = to_usize(boot.snapshot.get(keys::EAGER_LIMIT));
         let poller = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll instance")?);
-        let mut routes =
-            Routes { transports: vec![Box::new(Loopback::new(rank))], to: vec![0; size], slow: vec![false] };
+        let mut routes = Routes {
+            transports: vec![Box::new(Loopback::new(rank))],
+            to: vec![0; size],
+            slow: vec![false],
+            eager: vec![eager],
+        };
         if let (Some((segment, wake)), false) = (segment, plan.near.is_empty()) {
             let place = plan.near.iter().position(|near| *near == rank).unwrap_or(0);
             let shm = SharedMemory::new(segment, place, &plan.near, size, wake);
@@ -221,6 +240,7 @@ impl World {
             )
             .context("watching the eventfd")?;
             plan.near.iter().filter(|near| **near != rank).for_each(|near| routes.to[*near] = 1);
+            routes.eager.push(eager.min(shm.largest_payload()));
             routes.transports.push(Box::new(shm));
             routes.slow.push(false);
         }
@@ -239,9 +259,12 @@ impl World {
             )?;
             plan.far.iter().for_each(|far| routes.to[*far] = routes.transports.len());
             routes.slow.push(routes.transports.len() > 1);
+            let tcp_eager = to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT));
+            routes.eager.push(tcp_eager.min(tcp.largest_payload()));
             routes.transports.push(Box::new(tcp) as Box<dyn Transport>);
         }
         let (watched, keep_back) = match &lifeline {
+            Lifeline::Agent(control) if boot.survives => (Some(control.descriptor().as_fd()), Duration::ZERO),
             Lifeline::Agent(control) => (Some(control.descriptor().as_fd()), KEEP_BACK),
             Lifeline::Threads(crew) => (Some(crew.descriptor()), Duration::ZERO),
             Lifeline::Alone => (None, Duration::ZERO),
@@ -256,25 +279,25 @@ impl World {
             .context("watching the control socket")?;
         }
         let hosts = boot.host_of.iter().map(|host| boot.hosts[*host as usize].name.clone()).collect();
-        let eager = to_usize(boot.snapshot.get(keys::EAGER_LIMIT));
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("making an eventfd")?;
         epoll::add(&poller, &bell, epoll::EventData::new_u64(crate::engine::BELL_TOKEN), epoll::EventFlags::IN)
             .context("watching an eventfd")?;
-        let engine = Engine::new(rank, hosts, routes, eager, keep_back, bell);
+        let engine = Engine::new(rank, hosts, routes, keep_back, bell);
         let listener = lifeline.clone();
         let listen = Box::new(move || match &listener {
             Lifeline::Agent(control) => control.listen(),
             Lifeline::Threads(crew) => crew.listen(),
-            Lifeline::Alone => None,
+            Lifeline::Alone => Vec::new(),
         });
         let waiting = waiting(&boot.snapshot, boot.oversubscribed);
         let shared = Arc::new(Shared {
-            runtime: Runtime::new(engine, poller, waiting, listen),
+            runtime: Runtime::new(engine, poller, waiting, listen, board),
             snapshot: boot.snapshot,
             hosts: boot.hosts,
             host_of: boot.host_of,
         });
-        Ok(World { communicator: Communicator::world(shared.clone(), rank), shared, lifeline, settings })
+        let communicator = Communicator::world(shared.clone(), rank);
+        Ok(World { communicator, shared, lifeline, settings, placement: boot.placement })
     }
 
     /// Waits until everything that this rank sends is on its way, and says farewell.
@@ -282,7 +305,7 @@ impl World {
         let runtime = &self.shared.runtime;
         let since = Instant::now();
         let mut said = false;
-        runtime.wait(&mut NoBuffers, |engine, _| {
+        runtime.wait(Activity::Leaving, &mut NoBuffers, |engine, _| {
             let unsent = engine.has_unsent();
             if unsent && !said && since.elapsed() > PATIENCE {
                 said = true;
@@ -296,6 +319,7 @@ impl World {
             runtime.poke()?;
             rustix::thread::sched_yield();
         }
+        runtime.publish(Activity::Finalized);
         match &self.lifeline {
             Lifeline::Agent(control) => control.say(&FromRank::Finalized),
             Lifeline::Threads(_) | Lifeline::Alone => Ok(()),
@@ -376,6 +400,12 @@ fn listen(boot: &Boot, one_machine: bool) -> Result<(TcpListener, Vec<SocketAddr
         });
     }
     tcp::listen(&chosen)
+}
+
+/// This rank's place among those of its host.
+fn place(boot: &Boot) -> usize {
+    let rank = boot.rank as usize;
+    boot.host_of[..rank].iter().filter(|host| **host == boot.host_of[rank]).count()
 }
 
 fn waiting(snapshot: &Snapshot, oversubscribed: bool) -> Waiting {

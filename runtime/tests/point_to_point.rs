@@ -19,6 +19,10 @@ fn clusters(ranks: usize) -> Vec<(&'static str, Cluster)> {
         ("shm, everything by rendezvous", Cluster::new(ranks).set("eager.limit", "0")),
         ("shm, sleeping", Cluster::new(ranks).set("wait.policy", "sleep")),
         ("tcp", Cluster::new(ranks).set("transport.allow", "tcp")),
+        (
+            "tcp, everything by rendezvous",
+            Cluster::new(ranks).set("transport.allow", "tcp").set("tcp.eager_limit", "0"),
+        ),
         ("tcp, small buffers", Cluster::new(ranks).set("transport.allow", "tcp").set("tcp.buffer_bytes", "4KiB")),
         ("tcp, sleeping", Cluster::new(ranks).set("transport.allow", "tcp").set("wait.policy", "sleep")),
         ("two hosts", Cluster::new(ranks).hosts(2)),
@@ -534,7 +538,7 @@ proptest! {
     #[test]
     fn every_message_arrives_exactly_once(
         lengths in proptest::collection::vec(0..20_000_usize, 1..20),
-        choice in 0..8_usize,
+        choice in 0..9_usize,
         ranks in 2..5_usize,
     ) {
         let (name, cluster) = clusters(ranks).swap_remove(choice);

@@ -131,12 +131,14 @@ fn print_use(lab: &Lab) {
             _ if !host.is_up() => "DEAD: take the lab down".to_owned(),
             // Another user's processes do not show their namespaces.
             0 => "up".to_owned(),
+            1 => "up, 1 process".to_owned(),
             count => format!("up, {count} processes"),
         };
         println!("    {:<8} {:<12} {state}", host.name, host.address);
     }
     let short = |path: PathBuf| path.strip_prefix(root()).map(|path| path.display().to_string()).unwrap_or_default();
-    println!("  target/release/rsrun -n 8 -hostfile {} target/release/examples/train", short(lab.hostfile()));
+    // Without -n: one rank a slot, so that every host takes part.
+    println!("  target/release/rsrun -hostfile {} target/release/examples/train", short(lab.hostfile()));
     println!("  ssh -F {} node1", short(lab.ssh_config()));
     let option = if name == DEFAULT_NAME { String::new() } else { format!(" --name {name}") };
     println!("  cargo xtask lab netns down{option}");

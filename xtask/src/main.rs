@@ -5,6 +5,7 @@
 mod command;
 mod demo;
 mod error;
+mod fuzz;
 mod help;
 mod lab;
 mod packages;
@@ -17,7 +18,7 @@ use lexopt::prelude::*;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match parse().and_then(Task::run) {
+    match parse(lexopt::Parser::from_env()).and_then(Task::run) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("xtask: {error}");
@@ -34,6 +35,7 @@ enum Task {
     Demo,
     Test(test::Options),
     Deny,
+    Fuzz(fuzz::Options),
     LabUp(lab::Up),
     LabDown { name: String },
     LabStatus,
@@ -47,6 +49,7 @@ impl Task {
             Self::Demo => return demo::run(),
             Self::Test(options) => return test::run(&options),
             Self::Deny => return test::deny(),
+            Self::Fuzz(options) => fuzz::run(&options)?,
             Self::LabUp(up) => lab::up(&up)?,
             Self::LabDown { name } => lab::down(&name)?,
             Self::LabStatus => lab::status()?,
@@ -55,21 +58,27 @@ impl Task {
     }
 }
 
-fn parse() -> Result<Task> {
-    let mut parser = lexopt::Parser::from_env();
-    let Some(task) = word(&mut parser)? else { return Ok(Task::Help(help::ALL)) };
-    let (task, about) = match task.as_str() {
+fn parse(mut parser: lexopt::Parser) -> Result<Task> {
+    let Some(name) = word(&mut parser)? else { return Ok(Task::Help(help::ALL)) };
+    let (task, about) = match name.as_str() {
         "help" => (Task::Help(help::ALL), help::ALL),
         "setup" => (Task::Setup, help::SETUP),
         "demo" => (Task::Demo, help::DEMO),
         "deny" => (Task::Deny, help::DENY),
         "test" => return parse_test(&mut parser),
+        "fuzz" => return parse_fuzz(&mut parser),
         "lab" => return parse_lab(&mut parser),
         other => {
-            return Err(XtaskError::Usage(format!("no task '{other}'; there are setup, demo, test, deny and lab")));
+            return Err(XtaskError::Usage(format!(
+                "no task '{other}'; there are setup, demo, test, fuzz, deny and lab"
+            )));
         }
     };
-    if word(&mut parser)?.is_some_and(|word| word == "help") { Ok(Task::Help(about)) } else { Ok(task) }
+    match word(&mut parser)?.as_deref() {
+        None => Ok(task),
+        Some("help") => Ok(Task::Help(about)),
+        Some(other) => Err(XtaskError::Usage(format!("{name} takes no argument, not '{other}'"))),
+    }
 }
 
 fn parse_test(parser: &mut lexopt::Parser) -> Result<Task> {
@@ -83,6 +92,18 @@ fn parse_test(parser: &mut lexopt::Parser) -> Result<Task> {
         }
     }
     Ok(Task::Test(options))
+}
+
+fn parse_fuzz(parser: &mut lexopt::Parser) -> Result<Task> {
+    let mut options = fuzz::Options::default();
+    while let Some(argument) = word(parser)? {
+        match argument.parse() {
+            Ok(seconds) => options.seconds = seconds,
+            Err(_) if argument == "help" => return Ok(Task::Help(help::FUZZ)),
+            Err(_) => options.only = Some(argument),
+        }
+    }
+    Ok(Task::Fuzz(options))
 }
 
 fn parse_lab(parser: &mut lexopt::Parser) -> Result<Task> {
@@ -140,5 +161,23 @@ fn word(parser: &mut lexopt::Parser) -> Result<Option<String>> {
         Some(Long("help") | Short('h')) => Ok(Some("help".to_owned())),
         Some(Value(value)) => Ok(Some(value.string()?)),
         Some(other) => Err(other.unexpected().into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &[&str]) -> Result<Task> {
+        parse(lexopt::Parser::from_args(words))
+    }
+
+    #[test]
+    fn a_word_that_no_task_takes_is_an_error_and_not_ignored() {
+        assert!(matches!(parsed(&["demo"]), Ok(Task::Demo)));
+        assert!(matches!(parsed(&["demo", "--help"]), Ok(Task::Help(help::DEMO))));
+        let error = parsed(&["demo", "4"]).expect_err("there is no such argument");
+        assert_eq!(error.exit_code(), 64);
+        assert!(error.to_string().contains("demo takes no argument, not '4'"), "{error}");
     }
 }

@@ -10,6 +10,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a killed rank ends the job with 137 and is named", kill_rank),
     ("a killed rank 0 ends the job with 137 and is named", kill_first_rank),
     ("a killed agent ends the job with 70 and its host is named", kill_agent),
+    ("a killed guard of an agent ends the job with 70 and its host is named", kill_guard),
     ("a killed launcher leaves nothing on any host", kill_launcher),
     ("an interrupted launcher ends the job with 130", interrupt_launcher),
     ("a terminated launcher ends the job with 143", terminate_launcher),
@@ -27,17 +28,19 @@ fn training(cluster: &Cluster) -> Running {
     running
 }
 
-/// A process on host `host` (from 0) whose command line contains `text`.
-fn find(cluster: &Cluster, host: usize, text: &str) -> Process {
+/// The processes on host `host` (from 0) whose command line contains `text`: one at least.
+fn find_all(cluster: &Cluster, host: usize, text: &str) -> Vec<Process> {
     let name = &cluster.hosts()[host].name;
     let fits = |(on, inside): &(String, Inside)| on == name && inside.command.contains(text);
-    let found: Vec<_> = cluster.strangers().into_iter().filter(fits).collect();
-    let first = found.first().unwrap_or_else(|| panic!("no '{text}' on {name}: {:#?}", cluster.strangers()));
-    first.1.process
+    let found = cluster.strangers().into_iter().filter(fits).map(|(_, inside)| inside.process);
+    let found: Vec<Process> = found.collect();
+    assert!(!found.is_empty(), "no '{text}' on {name}: {:#?}", cluster.strangers());
+    found
 }
 
-fn agent(cluster: &Cluster, host: usize) -> Process {
-    find(cluster, host, "rsrun --agent")
+/// The two processes of the agent on a host: its guard, then the agent that the guard has started.
+fn agent(cluster: &Cluster, host: usize) -> [Process; 2] {
+    find_all(cluster, host, "rsrun --agent").try_into().expect("two processes")
 }
 
 fn expect_message(outcome: &Outcome, words: &[&str]) {
@@ -50,7 +53,7 @@ fn expect_message(outcome: &Outcome, words: &[&str]) {
 fn kill_rank(cluster: &Cluster) {
     let job = training(cluster);
     // Ranks 2 and 3 are on the second host.
-    find(cluster, 1, "examples/train").kill();
+    find_all(cluster, 1, "examples/train")[0].kill();
     let outcome = job.finish(OVER);
     assert_eq!(outcome.code(), 137, "{outcome}");
     expect_message(&outcome, &["rank", "SIGKILL", &cluster.hosts()[1].address]);
@@ -72,7 +75,15 @@ fn kill_first_rank(cluster: &Cluster) {
 
 fn kill_agent(cluster: &Cluster) {
     let job = training(cluster);
-    agent(cluster, 1).kill();
+    agent(cluster, 1)[1].kill();
+    let outcome = job.finish(OVER);
+    assert_eq!(outcome.code(), 70, "{outcome}");
+    expect_message(&outcome, &["agent", &cluster.hosts()[1].address]);
+}
+
+fn kill_guard(cluster: &Cluster) {
+    let job = training(cluster);
+    agent(cluster, 1)[0].kill();
     let outcome = job.finish(OVER);
     assert_eq!(outcome.code(), 70, "{outcome}");
     expect_message(&outcome, &["agent", &cluster.hosts()[1].address]);
@@ -101,8 +112,10 @@ fn terminate_launcher(cluster: &Cluster) {
 
 fn kill_host_connection(cluster: &Cluster) {
     let job = training(cluster);
-    // The sshd that serves this connection: the one process of that name beside the host's first.
-    find(cluster, 2, "sshd:").kill();
+    // What serves this connection: one process for root, two for another user.
+    for sshd in find_all(cluster, 2, "sshd:") {
+        sshd.kill();
+    }
     let outcome = job.finish(OVER);
     assert_eq!(outcome.code(), 70, "{outcome}");
     expect_message(&outcome, &[&cluster.hosts()[2].address]);

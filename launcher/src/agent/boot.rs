@@ -3,6 +3,7 @@
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use spmd::bootstrap::messages::{BOOT_MAGIC, Boot, Start};
+use spmd::bootstrap::node::Placement;
 use spmd::bootstrap::{frame, versioned_prefix};
 use spmd::config::keys;
 use spmd::memory::Segment;
@@ -14,6 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 #[derive(Debug)]
 pub(super) struct Shared {
     segment: OwnedFd,
+    board: Segment,
     wake: Vec<OwnedFd>,
 }
 
@@ -21,9 +23,10 @@ impl Shared {
     pub(super) fn create(ranks: usize, start: &Start) -> io::Result<Self> {
         let ring = usize::try_from(start.snapshot.get(keys::SHM_RING_BYTES)).unwrap_or(usize::MAX);
         let segment = Segment::create(ranks, ring)?;
+        let board = Segment::map(&segment)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = (0..ranks).map(|_| eventfd(0, flags)).collect::<rustix::io::Result<_>>()?;
-        Ok(Self { segment, wake })
+        Ok(Self { segment, board, wake })
     }
 
     /// The numbers to keep open for a rank, besides its own.
@@ -31,7 +34,7 @@ impl Shared {
         std::iter::once(&self.segment).chain(&self.wake).map(AsRawFd::as_raw_fd).collect()
     }
 
-    pub(super) fn boot(&self, start: &Start, rank: u32, reached_at: Option<IpAddr>) -> Boot {
+    pub(super) fn boot(&self, start: &Start, rank: u32, placement: Placement, reached_at: Option<IpAddr>) -> Boot {
         Boot {
             job: start.job.clone(),
             key: start.key.clone(),
@@ -43,7 +46,14 @@ impl Shared {
             wake_fds: self.wake.iter().map(AsRawFd::as_raw_fd).collect(),
             oversubscribed: start.oversubscribed,
             reached_at,
+            placement,
+            survives: start.survives,
         }
+    }
+
+    /// Where ranks say what they are doing.
+    pub(super) fn into_board(self) -> Segment {
+        self.board
     }
 }
 

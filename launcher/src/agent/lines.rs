@@ -1,15 +1,17 @@
 //! A rank's output cut into whole lines.
 //!
 //! Pure. Lines of several ranks are mixed later on, so only whole ones may leave; a line that grows too long leaves in
-//! pieces, and the last one without its end leaves when the stream ends.
+//! pieces, and the last one without its end leaves when the stream ends, or when somebody waits for it.
 
 /// The longest piece of a line that is held back, in bytes.
-const MAX_LINE: usize = 64 << 10;
+const MAX_LINE: usize = 1 << 20;
 
 /// The part of a stream that is not a whole line yet.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     held: Vec<u8>,
+    /// What left last did not end a line.
+    open: bool,
 }
 
 impl Lines {
@@ -20,18 +22,33 @@ impl Lines {
                 let mut whole = std::mem::take(&mut self.held);
                 whole.extend_from_slice(&bytes[..=end]);
                 self.held.extend_from_slice(&bytes[end + 1..]);
+                self.open = false;
                 Some(whole)
             }
             None => {
                 self.held.extend_from_slice(bytes);
-                (self.held.len() >= MAX_LINE).then(|| std::mem::take(&mut self.held))
+                if self.held.len() < MAX_LINE { None } else { self.piece() }
             }
         }
     }
 
-    /// The last line without its end, if there is one.
+    /// Whether a line is held back.
+    pub(super) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// The line without its end as far as it has come, if there is one.
+    pub(super) fn piece(&mut self) -> Option<Vec<u8>> {
+        let piece = Some(std::mem::take(&mut self.held)).filter(|rest| !rest.is_empty());
+        self.open |= piece.is_some();
+        piece
+    }
+
+    /// At the end of the stream: the rest of a line without its end, perhaps empty, if there is such a line.
     pub(super) fn finish(&mut self) -> Option<Vec<u8>> {
-        Some(std::mem::take(&mut self.held)).filter(|rest| !rest.is_empty())
+        let rest = std::mem::take(&mut self.held);
+        let cut = std::mem::take(&mut self.open) || !rest.is_empty();
+        cut.then_some(rest)
     }
 }
 
@@ -50,10 +67,25 @@ mod tests {
         assert_eq!(lines.finish(), None);
     }
 
+    #[test]
+    fn a_line_that_somebody_waits_for_leaves_and_its_end_is_still_known() {
+        let mut lines = Lines::default();
+        assert_eq!(lines.push(b"name? "), None);
+        assert!(lines.holds());
+        assert_eq!(lines.piece().unwrap(), b"name? ");
+        assert!(!lines.holds());
+        assert_eq!(lines.piece(), None);
+        assert_eq!(lines.finish().unwrap(), b"", "the line never ended");
+        assert_eq!(lines.push(b"a"), None);
+        lines.piece();
+        assert_eq!(lines.push(b"\n").unwrap(), b"\n");
+        assert_eq!(lines.finish(), None);
+    }
+
     proptest! {
         #[test]
         fn no_byte_is_lost_added_or_held_back_without_bound(
-            lengths in proptest::collection::vec((0_usize..50_000, proptest::option::of(0_usize..50_000)), 0..8)
+            lengths in proptest::collection::vec((0_usize..500_000, proptest::option::of(0_usize..500_000)), 0..8)
         ) {
             let pieces: Vec<Vec<u8>> = lengths
                 .iter()

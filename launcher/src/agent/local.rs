@@ -8,13 +8,17 @@ use super::spawn::{Launch, Refusal};
 use crate::connect::Outgoing;
 use rustix::process::{Pid, Resource, Signal, getrlimit};
 use spmd::bootstrap::frame;
-use spmd::bootstrap::messages::{FromAgent, SpawnFailure, Start, ToAgent, ToRank};
+use spmd::bootstrap::messages::{FromAgent, SpawnFailure, Start, StdinTarget, ToAgent, ToRank};
 use spmd::config::keys;
+use spmd::memory::{Activity, Segment};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+/// How many bytes of standard input may be on their way to a rank before its pipe, which holds as many.
+const STDIN_WINDOW: u32 = 16 << 10;
 /// How long it may take until everything is gone after SIGKILL.
 const KILL_LIMIT: Duration = Duration::from_millis(600);
 
@@ -40,6 +44,8 @@ pub(super) struct Local {
     /// Not all ranks were started: the launcher will stop the job, which must not look finished before.
     incomplete: bool,
     buffer: Vec<u8>,
+    /// Where ranks say what they are doing.
+    board: Option<Segment>,
 }
 
 impl Local {
@@ -51,6 +57,7 @@ impl Local {
             phase: Phase::Running,
             incomplete: false,
             buffer: vec![0; PIECE],
+            board: None,
         }
     }
 
@@ -65,6 +72,7 @@ impl Local {
         reactor: &mut Reactor,
         environment: Vec<(OsString, OsString)>,
         open_files: Option<u64>,
+        mut given: Option<OwnedFd>,
         frames: &mut Vec<FromAgent>,
     ) {
         let here = self.start.host;
@@ -103,15 +111,22 @@ impl Local {
                 return refused(first, refusal);
             }
         };
+        let window = self.start.output_window;
         for (index, rank) in launch.local.iter().enumerate() {
-            let result = launch.spawn(index).and_then(|started| {
+            let own = if self.start.stdin == StdinTarget::Rank(*rank) { given.take() } else { None };
+            let result = launch.spawn(index, own).and_then(|started| {
                 let pid = started.pid;
-                self.ranks.push(Rank::new(*rank, started));
+                self.ranks.push(Rank::new(*rank, started, window, self.start.prompts == Some(*rank)));
                 self.watch(reactor, index).map_err(|e| Refusal { kind: SpawnFailure::Other, reason: e.to_string() })?;
                 Ok(pid)
             });
             match result {
-                Ok(pid) => frames.push(FromAgent::Spawned { rank: *rank, pid }),
+                Ok(pid) => {
+                    frames.push(FromAgent::Spawned { rank: *rank, pid, cpus: runs_on(pid) });
+                    if self.ranks[index].stdin.is_some() {
+                        frames.push(FromAgent::StdinTaken { rank: *rank, bytes: STDIN_WINDOW });
+                    }
+                }
                 Err(Refusal { kind, reason }) => {
                     self.incomplete = true;
                     frames.push(FromAgent::SpawnFailed { rank: *rank, reason, kind });
@@ -119,6 +134,7 @@ impl Local {
                 }
             }
         }
+        self.board = Some(launch.shared.into_board());
     }
 
     fn watch(&self, reactor: &mut Reactor, index: usize) -> io::Result<()> {
@@ -144,8 +160,10 @@ impl Local {
     ) -> Result<(), String> {
         let Some(rank) = self.ranks.get_mut(index) else { return Ok(()) };
         match part {
-            Part::Stdout => drop(rank.read_output(0, &mut self.buffer, frames)),
-            Part::Stderr => drop(rank.read_output(1, &mut self.buffer, frames)),
+            Part::Stdout | Part::Stderr => {
+                rank.read_output(usize::from(part == Part::Stderr), &mut self.buffer, frames);
+                Self::rewatch_outputs(reactor, rank, index);
+            }
             Part::Control => {
                 let result = rank.read_control(frames);
                 rank.flush_control();
@@ -155,6 +173,16 @@ impl Local {
             Part::Stdin => Self::write_stdin(reactor, rank, index, frames),
         }
         Ok(())
+    }
+
+    fn rewatch_outputs(reactor: &mut Reactor, rank: &mut Rank, index: usize) {
+        for (output, wanted) in rank.rewatch() {
+            let part = if output == 0 { Part::Stdout } else { Part::Stderr };
+            if let Some(output) = &rank.outputs[output] {
+                // Fails only for a descriptor that is not watched.
+                let _ = reactor.want_read(&output.fd, Source::Rank(part, index), wanted);
+            }
+        }
     }
 
     fn rewatch_control(reactor: &mut Reactor, rank: &Rank, index: usize) {
@@ -178,12 +206,26 @@ impl Local {
         match message {
             ToAgent::Release(release) => self.tell_ranks(reactor, &ToRank::Release(release)),
             ToAgent::Refuse { reason } => self.tell_ranks(reactor, &ToRank::Refuse { reason }),
+            ToAgent::RankLost { rank, reason } => self.tell_ranks(reactor, &ToRank::Lost { rank, reason }),
             ToAgent::Stdin { rank, data } => {
-                if let Some(index) = self.ranks.iter().position(|r| r.rank == rank) {
-                    let rank = &mut self.ranks[index];
-                    rank.push_stdin(&data);
-                    Self::write_stdin(reactor, rank, index, frames);
+                for (index, own) in self.ranks.iter_mut().enumerate() {
+                    if rank.is_none_or(|rank| rank == own.rank) {
+                        own.push_stdin(&data);
+                        Self::write_stdin(reactor, own, index, frames);
+                    }
                 }
+            }
+            ToAgent::OutputTaken { rank, bytes } => {
+                if let Some(index) = self.ranks.iter().position(|r| r.rank == rank) {
+                    self.ranks[index].output_taken(bytes);
+                    Self::rewatch_outputs(reactor, &mut self.ranks[index], index);
+                }
+            }
+            ToAgent::Report => {
+                let running = self.ranks.iter().enumerate().filter(|(_, rank)| rank.exit.is_none());
+                let doing = |index| self.board.as_ref().map_or(Activity::Outside, |board| board.activity(index));
+                let ranks = running.map(|(index, rank)| (rank.rank, doing(index))).collect();
+                frames.push(FromAgent::Report { ranks });
             }
             ToAgent::Signal { signal } => {
                 let signal = Signal::from_named_raw(signal);
@@ -191,7 +233,7 @@ impl Local {
                 frames.push(FromAgent::Signalled { count: u32::try_from(reached).unwrap_or(u32::MAX) });
             }
             // The agent's own.
-            ToAgent::Start(_) | ToAgent::Stop => {}
+            ToAgent::Describe(_) | ToAgent::Start(_) | ToAgent::Stop { .. } => {}
         }
     }
 
@@ -207,22 +249,29 @@ impl Local {
     }
 
     /// A child of this process has ended: a rank, or something that a rank had abandoned.
-    pub(super) fn child_ended(&mut self, pid: Pid, status: i32, frames: &mut Vec<FromAgent>) -> Result<(), String> {
+    pub(super) fn child_ended(
+        &mut self,
+        reactor: &mut Reactor,
+        pid: Pid,
+        status: i32,
+        frames: &mut Vec<FromAgent>,
+    ) -> Result<(), String> {
         let Some(index) = self.ranks.iter().position(|rank| rank.is(pid)) else { return Ok(()) };
         let rank = &mut self.ranks[index];
         rank.ended(status);
+        Self::rewatch_outputs(reactor, rank, index);
         self.ended.push_back(index);
         // What it said before its end comes before the news of its end.
         rank.read_control(frames)
     }
 
-    /// Ends everything: SIGTERM, after `grace` SIGKILL. A shorter grace than before counts.
-    pub(super) fn stop(&mut self, now: Instant, grace: Duration) {
+    /// Ends everything: this signal, after `grace` SIGKILL. A shorter grace than before counts.
+    pub(super) fn stop(&mut self, now: Instant, grace: Duration, signal: i32) {
         let until = now + grace;
         match self.phase {
             Phase::Running => {
                 for rank in &self.ranks {
-                    rank.signal(Signal::TERM);
+                    rank.signal(Signal::from_named_raw(signal).unwrap_or(Signal::TERM));
                     // A stopped process would not notice.
                     rank.signal(Signal::CONT);
                 }
@@ -235,14 +284,21 @@ impl Local {
 
     /// When [`Local::advance`] is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        match self.phase {
+        let phase = match self.phase {
             Phase::Stopping(until) | Phase::Killed(until) => Some(until),
             Phase::Running | Phase::Draining => None,
-        }
+        };
+        phase.into_iter().chain(self.ranks.iter().filter_map(Rank::prompt_due)).min()
     }
 
     /// Reports ended ranks in the order of their ends, keeps the time limits. `true`: nothing is left.
-    pub(super) fn advance(&mut self, now: Instant, frames: &mut Vec<FromAgent>) -> bool {
+    pub(super) fn advance(&mut self, reactor: &mut Reactor, now: Instant, frames: &mut Vec<FromAgent>) -> bool {
+        for (index, rank) in self.ranks.iter_mut().enumerate() {
+            if rank.prompt_due().is_some_and(|due| due <= now) {
+                rank.flush_prompts(now, frames);
+                Self::rewatch_outputs(reactor, rank, index);
+            }
+        }
         while let Some(index) = self.ended.front().copied().filter(|index| self.ranks[*index].is_drained()) {
             self.ended.pop_front();
             self.ranks[index].report(frames);
@@ -255,9 +311,12 @@ impl Local {
                 self.phase = Phase::Killed(now + KILL_LIMIT);
             }
             Phase::Killed(until) if until <= now => {
-                let left = self.ranks.iter().filter(|rank| rank.exit.is_none()).map(|rank| rank.rank.to_string());
-                let text = format!("ranks {} did not die from SIGKILL", left.collect::<Vec<_>>().join(", "));
-                frames.push(FromAgent::Warning { text });
+                // A process in an uninterruptible sleep: nobody can wait for it to end.
+                for rank in self.ranks.iter().filter(|rank| rank.exit.is_none()) {
+                    let pid = rank.pid.map_or(0, |pid| pid.as_raw_nonzero().get());
+                    let text = format!("process {pid} (rank {}) did not die from SIGKILL", rank.rank);
+                    frames.push(FromAgent::Warning { text });
+                }
                 return true;
             }
             _ => {}
@@ -284,4 +343,10 @@ impl Local {
     fn end_leftovers(&mut self) -> bool {
         descendants::end_all(KILL_LIMIT, |_, _| {})
     }
+}
+
+/// Where the kernel lets a process run.
+fn runs_on(pid: u32) -> String {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.map(crate::topology::live::affinity_of).unwrap_or_default()
 }

@@ -26,6 +26,7 @@ use spmd::bootstrap::frame::{self, Decoder};
 use spmd::bootstrap::messages::{FromAgent, ToAgent};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -35,15 +36,16 @@ const HIGH_WATER: usize = 256 << 10;
 const ORPHAN_GRACE: Duration = Duration::from_millis(500);
 
 /// The life of `rsrun --agent NONCE`; returns its exit code.
-pub fn main(nonce: &str) -> u8 {
-    sys::close_inherited();
+/// `stdin`: the number of an inherited descriptor that one of our ranks may read as its standard input.
+pub fn main(nonce: &str, stdin: Option<RawFd>) -> u8 {
+    let given = sys::close_inherited(stdin);
     sys::reset_signals();
     // From here on there are two processes: this one, and the guard above it.
     let guard = match guard::enter() {
         Ok(guard) => guard,
         Err(error) => return fatal(&format!("the agent cannot start its guard: {error}")),
     };
-    match Agent::new(nonce, guard).and_then(|mut agent| agent.run()) {
+    match Agent::new(nonce, guard, given).and_then(|mut agent| agent.run()) {
         Ok(code) => code,
         Err(error) => fatal(&format!("the agent failed: {error}")),
     }
@@ -65,6 +67,8 @@ struct Agent {
     children: UnixStream,
     environment: Vec<(OsString, OsString)>,
     open_files: Option<u64>,
+    /// The launcher's standard input, for one of our ranks.
+    given: Option<OwnedFd>,
     /// The job, once it is known.
     local: Option<Local>,
     launcher_gone: bool,
@@ -73,7 +77,7 @@ struct Agent {
 }
 
 impl Agent {
-    fn new(nonce: &str, guard: Pid) -> io::Result<Self> {
+    fn new(nonce: &str, guard: Pid, given: Option<OwnedFd>) -> io::Result<Self> {
         let open_files = sys::raise_open_files();
         let mut reactor = Reactor::new()?;
         let (children, signal) = UnixStream::pair()?;
@@ -97,10 +101,12 @@ impl Agent {
             children,
             environment: std::env::vars_os().collect(),
             open_files,
+            given,
             local: None,
             launcher_gone: false,
             over: None,
         };
+        sys::skip_slow_plugins();
         agent.outgoing.push(marker_line(nonce).as_bytes());
         agent.say(&FromAgent::Hello {
             hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -192,20 +198,23 @@ impl Agent {
     fn on_message(&mut self, message: ToAgent) {
         let mut frames = Vec::new();
         match message {
+            ToAgent::Describe(detail) => {
+                frames.push(FromAgent::Node(topology::live::read(detail).map(Box::new)));
+            }
             ToAgent::Start(start) if self.local.is_none() => {
                 for what in stray::find(&self.environment, &start) {
                     frames.push(FromAgent::Stray { what });
                 }
                 let environment = stray::clean(self.environment.clone());
                 let mut local = Local::new(*start);
-                local.start(&mut self.reactor, environment, self.open_files, &mut frames);
+                local.start(&mut self.reactor, environment, self.open_files, self.given.take(), &mut frames);
                 self.local = Some(local);
             }
             ToAgent::Start(_) => {}
-            ToAgent::Stop => match &mut self.local {
+            ToAgent::Stop { signal } => match &mut self.local {
                 Some(local) => {
                     let grace = local.grace();
-                    local.stop(Instant::now(), grace);
+                    local.stop(Instant::now(), grace, signal);
                 }
                 None => self.finish(ExitCode::Success),
             },
@@ -221,10 +230,10 @@ impl Agent {
     fn reap(&mut self) {
         let mut frames = Vec::new();
         let mut result = Ok(());
-        let local = &mut self.local;
+        let (local, reactor) = (&mut self.local, &mut self.reactor);
         descendants::reap(&mut |pid, status| {
             if let Some(local) = local.as_mut()
-                && let Err(reason) = local.child_ended(pid, status, &mut frames)
+                && let Err(reason) = local.child_ended(reactor, pid, status, &mut frames)
             {
                 result = Err(reason);
             }
@@ -243,7 +252,7 @@ impl Agent {
         let mut frames = Vec::new();
         let mut over = false;
         if let Some(local) = &mut self.local {
-            over = local.advance(Instant::now(), &mut frames);
+            over = local.advance(&mut self.reactor, Instant::now(), &mut frames);
         }
         self.say_all(&frames);
         if over {
@@ -256,7 +265,7 @@ impl Agent {
         self.say(&FromAgent::Failed { reason });
         if let Some(local) = &mut self.local {
             let grace = local.grace();
-            local.stop(Instant::now(), grace);
+            local.stop(Instant::now(), grace, libc::SIGTERM);
         } else {
             self.over = Some(ExitCode::Internal);
         }
@@ -278,7 +287,7 @@ impl Agent {
         match &mut self.local {
             Some(local) => {
                 let grace = local.grace().min(ORPHAN_GRACE);
-                local.stop(Instant::now(), grace);
+                local.stop(Instant::now(), grace, libc::SIGTERM);
             }
             // No job to end: nothing would wake the loop any more.
             None => self.over = Some(ExitCode::Internal),

@@ -10,7 +10,10 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 use spmd::bootstrap::messages::{Exit, FromAgent, FromRank, Stream};
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+/// After so long an unfinished line is sent on, if somebody may wait for it.
+const PROMPT: Duration = Duration::from_millis(100);
 /// How much is read at a time, in bytes.
 pub(super) const PIECE: usize = 64 << 10;
 
@@ -18,12 +21,18 @@ pub(super) const PIECE: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Rank {
     pub(super) rank: u32,
-    pid: Option<Pid>,
+    pub(super) pid: Option<Pid>,
     pub(super) outputs: [Option<Output>; 2],
     pub(super) control: Option<Control>,
     pub(super) stdin: Option<Input>,
     pub(super) exit: Option<Exit>,
     pub(super) reported: bool,
+    /// How many bytes of output may be on their way to where they are written.
+    window: u64,
+    /// How many are.
+    under_way: u64,
+    /// Its unfinished lines are sent on when it pauses.
+    prompts: bool,
 }
 
 /// Standard output or error.
@@ -33,6 +42,10 @@ pub(super) struct Output {
     lines: Lines,
     /// After the rank's end: how many bytes it had written that have not been read yet.
     due: u64,
+    /// Read when there is something.
+    watched: bool,
+    /// Since when a line without its end has been waiting for the rest.
+    waits: Option<Instant>,
 }
 
 /// The control socket.
@@ -53,8 +66,8 @@ pub(super) struct Input {
 }
 
 impl Rank {
-    pub(super) fn new(rank: u32, started: Started) -> Self {
-        let output = |fd| Some(Output { fd, lines: Lines::default(), due: 0 });
+    pub(super) fn new(rank: u32, started: Started, window: u32, prompts: bool) -> Self {
+        let output = |fd| Some(Output { fd, lines: Lines::default(), due: 0, watched: true, waits: None });
         Self {
             rank,
             pid: i32::try_from(started.pid).ok().and_then(Pid::from_raw),
@@ -67,6 +80,9 @@ impl Rank {
             stdin: started.stdin.map(|fd| Input { fd, outgoing: Outgoing::default(), ended: false }),
             exit: None,
             reported: false,
+            window: u64::from(window),
+            under_way: 0,
+            prompts,
         }
     }
 
@@ -80,29 +96,71 @@ impl Rank {
         kill_process_group(pid, signal).is_ok()
     }
 
-    /// Reads a piece of one output. The frames go to the launcher; `true`: this output has ended.
-    pub(super) fn read_output(&mut self, index: usize, buffer: &mut [u8], frames: &mut Vec<FromAgent>) -> bool {
-        let (rank, stream) = (self.rank, stream(index));
-        let Some(output) = &mut self.outputs[index] else { return false };
-        let mut say = |data: Option<Vec<u8>>| {
-            frames.extend(data.map(|data| FromAgent::Output { rank, stream, data }));
-        };
+    /// Reads a piece of one output. The frames go to the launcher.
+    pub(super) fn read_output(&mut self, index: usize, buffer: &mut [u8], frames: &mut Vec<FromAgent>) {
+        let Some(output) = &mut self.outputs[index] else { return };
         match rustix::io::read(&output.fd, &mut *buffer) {
-            Ok(0) => say(output.lines.finish()),
-            Ok(n) => {
-                say(output.lines.push(&buffer[..n]));
+            Ok(n @ 1..) => {
+                let whole = output.lines.push(&buffer[..n]);
                 output.due = output.due.saturating_sub(n as u64);
-                return false;
+                output.waits = (self.prompts && output.lines.holds()).then(Instant::now);
+                self.say(index, whole, false, frames);
             }
-            Err(Errno::INTR) => return false,
-            Err(Errno::AGAIN) => {
-                output.due = 0;
-                return false;
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => output.due = 0,
+            Ok(_) | Err(_) => {
+                let rest = output.lines.finish();
+                self.outputs[index] = None;
+                self.say(index, rest, true, frames);
             }
-            Err(_) => say(output.lines.finish()),
         }
-        self.outputs[index] = None;
-        true
+    }
+
+    fn say(&mut self, index: usize, data: Option<Vec<u8>>, cut: bool, frames: &mut Vec<FromAgent>) {
+        let Some(data) = data else { return };
+        self.under_way += data.len() as u64;
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at = u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
+        frames.push(FromAgent::Output { rank: self.rank, stream: stream(index), at, cut, data });
+    }
+
+    /// When an unfinished line is sent on.
+    pub(super) fn prompt_due(&self) -> Option<Instant> {
+        self.outputs.iter().flatten().filter_map(|output| output.waits).min().map(|since| since + PROMPT)
+    }
+
+    /// Sends on the unfinished lines that have been waiting for so long that somebody may wait for them.
+    pub(super) fn flush_prompts(&mut self, now: Instant, frames: &mut Vec<FromAgent>) {
+        for index in 0..self.outputs.len() {
+            if let Some(output) = &mut self.outputs[index]
+                && output.waits.is_some_and(|since| since + PROMPT <= now)
+            {
+                output.waits = None;
+                let piece = output.lines.piece();
+                self.say(index, piece, false, frames);
+            }
+        }
+    }
+
+    /// So many bytes of output have been written.
+    pub(super) fn output_taken(&mut self, bytes: u32) {
+        self.under_way = self.under_way.saturating_sub(u64::from(bytes));
+    }
+
+    /// Outputs whose reading must begin or stop now. What a rank has left behind at its end is read in any case, so that
+    /// the news of its end waits for nobody.
+    pub(super) fn rewatch(&mut self) -> Vec<(usize, bool)> {
+        let (room, ended) = (self.under_way < self.window, self.exit.is_some());
+        let mut changes = Vec::new();
+        for (index, output) in self.outputs.iter_mut().enumerate() {
+            let Some(output) = output else { continue };
+            let wanted = room || (ended && output.due > 0);
+            if wanted != output.watched {
+                output.watched = wanted;
+                changes.push((index, wanted));
+            }
+        }
+        changes
     }
 
     /// Reads all that has come on the control socket. The error is a reason in words.
@@ -201,10 +259,9 @@ impl Rank {
 
     /// What was written without the end of a line.
     pub(super) fn finish_lines(&mut self, frames: &mut Vec<FromAgent>) {
-        let rank = self.rank;
-        for (index, output) in self.outputs.iter_mut().enumerate() {
-            let rest = output.as_mut().and_then(|output| output.lines.finish());
-            frames.extend(rest.map(|data| FromAgent::Output { rank, stream: stream(index), data }));
+        for index in 0..self.outputs.len() {
+            let rest = self.outputs[index].as_mut().and_then(|output| output.lines.finish());
+            self.say(index, rest, true, frames);
         }
     }
 }

@@ -93,6 +93,12 @@ impl Reactor {
         Ok(epoll::add(set, fd, source.token(), epoll::EventFlags::IN)?)
     }
 
+    /// Whether the output `fd` of a rank is to be read now. Its end is reported in any case.
+    pub(super) fn want_read(&mut self, fd: impl AsFd, source: Source, wanted: bool) -> io::Result<()> {
+        let flags = if wanted { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        Ok(epoll::modify(&self.outputs, fd, source.token(), flags)?)
+    }
+
     /// Reports `source` when `fd`, which is watched for nothing else, is writable.
     pub(super) fn want_write(&mut self, fd: impl AsFd, source: Source, wanted: bool) -> io::Result<()> {
         let present = self.writing.iter().position(|s| *s == source);

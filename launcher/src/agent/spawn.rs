@@ -17,6 +17,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// How many bytes a rank's standard input holds.
+const STDIN_PIPE: usize = 16 << 10;
+
 /// Why a rank could not be started.
 #[derive(Debug)]
 pub(super) struct Refusal {
@@ -81,15 +84,23 @@ impl<'a> Launch<'a> {
     }
 
     /// Starts the rank at `index` of this host's ranks.
-    pub(super) fn spawn(&self, index: usize) -> Result<Started, Refusal> {
+    /// `given`: its standard input, read by the rank itself.
+    pub(super) fn spawn(&self, index: usize, given: Option<OwnedFd>) -> Result<Started, Refusal> {
         let other = |error: io::Error| Refusal::new(SpawnFailure::Other, error.to_string());
         let rank = self.local[index];
         let (stdout, stdout_child) = pipe().map_err(other)?;
         let (stderr, stderr_child) = pipe().map_err(other)?;
-        let stdin = if rank == 0 { Some(pipe().map_err(other)?) } else { None };
+        let fed = given.is_none() && self.start.stdin.includes(rank);
+        let stdin = if fed { Some(pipe().map_err(other)?) } else { None };
+        if let Some((read, _)) = &stdin {
+            // Little is read ahead of the rank; a kernel that refuses reads more.
+            let _ = rustix::pipe::fcntl_setpipe_size(read, STDIN_PIPE);
+        }
         let (control, control_child) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(|e| other(e.into()))?;
-        let boot = self.shared.boot(self.start, rank, self.reached_at);
+        let placement = self.start.placements.get(index).cloned().unwrap_or_default();
+        let binding = sys::Binding::new(&placement.cpus, placement.domain);
+        let boot = self.shared.boot(self.start, rank, placement, self.reached_at);
         let record = boot::record(&boot).map_err(other)?;
 
         let mut command = Command::new(&self.program);
@@ -109,12 +120,12 @@ impl<'a> Launch<'a> {
         command.env("SPMD_JOB", &self.start.job);
         let (stdin, stdin_child) = match stdin {
             Some((read, write)) => (Some(write), Stdio::from(read)),
-            None => (None, Stdio::null()),
+            None => (None, given.map_or_else(Stdio::null, Stdio::from)),
         };
         command.stdin(stdin_child).stdout(stdout_child).stderr(stderr_child).process_group(0);
         let mut inherited = self.shared.inherited();
         inherited.extend([record.as_raw_fd(), control_child.as_raw_fd()]);
-        sys::prepare_rank(&mut command, self.open_files, inherited);
+        sys::prepare_rank(&mut command, self.open_files, inherited, binding);
 
         let child = command.spawn().map_err(|error| self.refused(&error))?;
         for fd in [Some(&stdout), Some(&stderr), Some(&control), stdin.as_ref()].into_iter().flatten() {
@@ -203,7 +214,10 @@ fn check_program(file: &Path) -> Result<(), Refusal> {
         }
         Ok(_) => Ok(()),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Err(Refusal::new(SpawnFailure::NotFound, format!("the program {shown} does not exist")))
+            Err(Refusal::new(
+                SpawnFailure::NotFound,
+                format!("the program {shown} does not exist there: build it, or copy it to this path on every host"),
+            ))
         }
         Err(error) => Err(Refusal::new(SpawnFailure::NotExecutable, format!("{shown} cannot be used: {error}"))),
     }

@@ -60,7 +60,7 @@ pub(super) fn clean(environment: Vec<(OsString, OsString)>) -> Vec<(OsString, Os
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spmd::bootstrap::messages::JobKey;
+    use spmd::bootstrap::messages::{JobKey, StdinTarget};
     use spmd::config::Snapshot;
 
     fn start(variables_read: &[(&str, &str)]) -> Start {
@@ -81,6 +81,11 @@ mod tests {
                 .map(|(n, v)| (n.as_bytes().to_vec(), v.as_bytes().to_vec()))
                 .collect(),
             oversubscribed: false,
+            placements: Vec::new(),
+            stdin: StdinTarget::None,
+            prompts: None,
+            output_window: 0,
+            survives: false,
         }
     }
 

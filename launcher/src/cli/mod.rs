@@ -2,11 +2,17 @@
 //!
 //! Pure apart from reading what clap needs: words in, [`Invocation`] or an error out.
 
+mod foreign;
 mod help;
+mod placement;
 mod words;
 
+pub use placement::{PlacementOptions, Topo};
+
 use crate::exit::{ExitCode, Failure};
+use crate::job::lines::Tag;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
+use spmd::bootstrap::messages::StdinTarget;
 use spmd::config::CommandLineSetting;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -85,9 +91,51 @@ pub struct Options {
     #[arg(long, value_name = "COMMAND")]
     pub launch_agent: Option<String>,
 
-    /// Begin every line of output with its rank, in brackets
-    #[arg(long, visible_alias = "tag-output")]
-    pub tag: bool,
+    /// Who reads rsrun's standard input: a rank, all, or none
+    #[arg(long, value_name = "RANK|all|none", default_value = "0", value_parser = words::stdin)]
+    pub stdin: StdinTarget,
+
+    /// Begin every line of output with its rank: [3], or [3@node1] with --tag=host
+    #[arg(long, visible_alias = "tag-output", value_name = "rank|host", value_parser = words::tag)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "rank")]
+    pub tag: Option<Tag>,
+
+    /// Begin every line of output with the time at which it left its rank (UTC)
+    #[arg(long, visible_alias = "timestamp-output")]
+    pub timestamp: bool,
+
+    /// Write each rank's output to DIR/rank.0003/stdout and stderr, here on the launcher's host, instead of showing it
+    #[arg(long, value_name = "DIR")]
+    pub output_dir: Option<PathBuf>,
+
+    /// With --output-dir: show the output, too
+    #[arg(long, requires = "output_dir")]
+    pub tee: bool,
+
+    /// What happens when a rank fails: the job ends, or the other ranks go on without it
+    #[arg(long, value_name = "abort|continue", default_value = "abort", value_parser = words::on_failure)]
+    pub on_failure: OnFailure,
+
+    /// End the job when not every rank is in World::init so long after the first (key launch.start_timeout)
+    #[arg(long, value_name = "TIME")]
+    pub start_timeout: Option<String>,
+
+    /// Write how the job and every rank ended to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub status_file: Option<PathBuf>,
+
+    #[allow(missing_docs)]
+    #[command(flatten, next_help_heading = "Placement")]
+    pub placement: PlacementOptions,
+}
+
+/// What happens when a rank fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// The job ends.
+    Abort,
+    /// The other ranks go on.
+    Continue,
 }
 
 /// `rsrun config`: print the configuration that a run would have.
@@ -128,7 +176,7 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
         let command = ConfigOptions::command();
         let split = words::split(&command, words[1..].to_vec());
         if let Some(extra) = split.program.first() {
-            return Err(usage(format!("rsrun config: unexpected `{}`: try rsrun config --help", extra.display())));
+            return Err(usage(format!("unexpected `{}` after config (see rsrun config --help)", extra.display())));
         }
         return Ok(match matches(command, "rsrun config", split.options)? {
             Ok(matches) => {
@@ -139,6 +187,9 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
             Err(text) => Invocation::Text(text),
         });
     }
+    if words.first().is_some_and(|word| word == "topo") {
+        return topo(words[1..].to_vec());
+    }
     let command = Options::command();
     let split = words::split(&command, words);
     let matches = match matches(command, "rsrun", split.options)? {
@@ -148,20 +199,59 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
     let options = Options::from_arg_matches(&matches).map_err(|e| usage(e.to_string()))?;
     let mut settings = settings(&matches)?;
     if let Some(command) = &options.launch_agent {
+        settings.push(launch_agent_setting(command));
+    }
+    if let Some(time) = &options.start_timeout {
+        // A number alone is seconds, as with --timeout.
+        let seconds = if time.parse::<f64>().is_ok() { "s" } else { "" };
         settings.push(CommandLineSetting {
-            option: "--launch-agent".to_string(),
-            key: "launch.agent".to_string(),
-            value: command.clone(),
+            option: "--start-timeout".to_string(),
+            key: "launch.start_timeout".to_string(),
+            value: format!("{time}{seconds}"),
         });
+    }
+    if !split.marked && split.program.iter().any(|word| word == ":") {
+        return Err(usage(
+            "`:` between programs: a job has one program here; where `:` is an argument of the program, write -- before \
+             the program",
+        ));
     }
     let mut program = split.program.into_iter();
     let Some(first) = program.next() else {
+        if options.placement.dry_run {
+            let (program, arguments) = (OsString::new(), Vec::new());
+            return Ok(Invocation::Run(Box::new(Run { options, settings, program, arguments })));
+        }
         return Err(usage("which program? For example: rsrun -n 4 ./app (see rsrun --help)"));
     };
     if first.is_empty() {
         return Err(usage("the program's name is empty"));
     }
     Ok(Invocation::Run(Box::new(Run { options, settings, program: first, arguments: program.collect() })))
+}
+
+/// `rsrun topo …`.
+fn topo(words: Vec<OsString>) -> Result<Invocation, Failure> {
+    let command = placement::TopoOptions::command();
+    let split = words::split(&command, words);
+    if let Some(extra) = split.program.first() {
+        return Err(usage(format!("unexpected `{}` after topo (see rsrun topo --help)", extra.display())));
+    }
+    Ok(match matches(command, "rsrun topo", split.options)? {
+        Ok(matches) => {
+            let options = placement::TopoOptions::from_arg_matches(&matches).map_err(|e| usage(e.to_string()))?;
+            Invocation::Run(Box::new(options.into_run(settings(&matches)?)))
+        }
+        Err(text) => Invocation::Text(text),
+    })
+}
+
+fn launch_agent_setting(command: &str) -> CommandLineSetting {
+    CommandLineSetting {
+        option: "--launch-agent".to_string(),
+        key: "launch.agent".to_string(),
+        value: command.to_string(),
+    }
 }
 
 fn usage(message: impl Into<String>) -> Failure {
@@ -180,7 +270,10 @@ fn matches(
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Err(error.render().to_string()))
         }
-        Err(error) => Err(usage(words::one_line(&error.render().to_string()))),
+        Err(error) => Err(usage(match words::foreign(&error) {
+            Some(message) => message,
+            None => words::one_line(&error.render().to_string(), name),
+        })),
     }
 }
 

@@ -33,7 +33,7 @@ fn long_options_may_have_one_dash() {
     let all = run(&["-wdir", "/d", "-timeout", "5", "-oversubscribe", "-launch-agent", "x y", "-tag", "app"]);
     assert_eq!(all.options.wdir, Some(PathBuf::from("/d")));
     assert_eq!(all.options.timeout, Some(Duration::from_secs(5)));
-    assert!(all.options.oversubscribe && all.options.tag);
+    assert!(all.options.oversubscribe && all.options.tag == Some(Tag::Rank));
     assert_eq!(all.settings[0].key, "launch.agent");
 }
 
@@ -70,9 +70,36 @@ fn wrong_lines_say_what_is_wrong_in_one_line() {
     assert!(error(&["-hostfile", "a", "-host", "b", "app"]).contains("cannot be used with"));
     assert!(error(&["--timeout", "soon", "app"]).contains("soon"));
     assert!(error(&["config", "app"]).contains("app"));
+    assert!(error(&["config", "--al"]).contains("see rsrun config --help"));
     for text in [&["--np", "0", "a"][..], &["--no-such", "a"]] {
         assert!(!error(text).contains('\n'), "{}", error(text));
     }
+}
+
+#[test]
+fn options_of_other_launchers_are_refused_with_what_to_do_here() {
+    for (line, says) in [
+        (&["--bind-to-core", "-n", "2", "app"][..], "--bind-to-core is an option of another launcher"),
+        (&["-n", "2", "-bynode", "app"], "--map-by node"),
+        (&["-rf", "file", "app"], "--map-by rankfile:FILE"),
+        (&["-perhost", "2", "app"], "-ppn N"),
+        (&["-N", "2", "app"], "-ppn N"),
+        (&["--display-map", "app"], "--report map"),
+        (&["-f", "hosts", "app"], "-hostfile FILE"),
+        (&["-hosts", "a,b", "app"], "-host a:2"),
+        (&["-nooversubscribe", "app"], "leave it out"),
+        (&["-genv", "A", "1", "app"], "-x NAME=VALUE"),
+        (&["-l", "app"], "--tag"),
+    ] {
+        assert!(error(line).contains(says), "{line:?}: {}", error(line));
+    }
+}
+
+#[test]
+fn a_colon_between_two_programs_is_not_passed_to_the_first_one() {
+    assert!(error(&["-n", "1", "app", ":", "-n", "2", "other"]).contains("one program"));
+    assert_eq!(run(&["-n", "1", "--", "app", ":", "x"]).arguments, words(&[":", "x"]));
+    assert_eq!(run(&["app", "a:b", "::"]).arguments, words(&["a:b", "::"]));
 }
 
 #[test]

@@ -2,6 +2,9 @@
 //!
 //! The table of options is clap's own, so that none can be forgotten here.
 
+use super::{OnFailure, foreign};
+use crate::job::lines::Tag;
+use spmd::bootstrap::messages::StdinTarget;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
@@ -13,6 +16,8 @@ pub(super) struct Split {
     pub(super) options: Vec<OsString>,
     /// The program and its arguments.
     pub(super) program: Vec<OsString>,
+    /// `--` stands before the program.
+    pub(super) marked: bool,
 }
 
 /// Splits at the first word that is neither an option nor an option's value. `--` ends the options, too.
@@ -22,6 +27,7 @@ pub(super) fn split(command: &clap::Command, words: Vec<OsString>) -> Split {
     while let Some(word) = words.next() {
         let bytes = word.as_bytes();
         if bytes == b"--" {
+            split.marked = true;
             split.program = words.collect();
             break;
         }
@@ -53,7 +59,8 @@ fn understand(command: &clap::Command, word: &[u8]) -> (Vec<u8>, usize) {
         let dashed = [b"--".as_slice(), &word[name_at..]].concat();
         return (dashed, if end < word.len() { 0 } else { values(arg) });
     }
-    let short = name.chars().next().filter(|_| name_at == 1);
+    // `-npernode 2` is another launcher's option, not `-n` with a strange number.
+    let short = name.chars().next().filter(|_| name_at == 1 && foreign::instead(&name).is_none());
     let arg = command.get_arguments().find(|arg| {
         short.is_some_and(|c| {
             arg.get_short() == Some(c) || arg.get_all_short_aliases().is_some_and(|aliases| aliases.contains(&c))
@@ -94,8 +101,48 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` is not a possible time limit"))
 }
 
-/// clap's message without its decoration, in one line.
-pub(super) fn one_line(text: &str) -> String {
+/// The value of `--stdin`.
+pub(super) fn stdin(text: &str) -> Result<StdinTarget, String> {
+    match text {
+        "none" => Ok(StdinTarget::None),
+        "all" => Ok(StdinTarget::All),
+        rank => rank.parse().map(StdinTarget::Rank).map_err(|_| "write a rank, all or none".to_string()),
+    }
+}
+
+/// The value of `--tag`.
+pub(super) fn tag(text: &str) -> Result<Tag, String> {
+    match text {
+        "rank" => Ok(Tag::Rank),
+        "host" => Ok(Tag::Host),
+        _ => Err("write --tag, --tag=rank or --tag=host".to_string()),
+    }
+}
+
+/// The value of `--on-failure`.
+pub(super) fn on_failure(text: &str) -> Result<OnFailure, String> {
+    match text {
+        "abort" => Ok(OnFailure::Abort),
+        "continue" => Ok(OnFailure::Continue),
+        _ => Err("write abort or continue".to_string()),
+    }
+}
+
+/// What is said of an option that another launcher has.
+pub(super) fn foreign(error: &clap::Error) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    let (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+    else {
+        return None;
+    };
+    let name = option.trim_start_matches('-');
+    let instead = foreign::instead(name)?;
+    Some(format!("{option} is an option of another launcher; {instead}"))
+}
+
+/// clap's message without its decoration, in one line; `name` is whose help is pointed to.
+pub(super) fn one_line(text: &str, name: &str) -> String {
     let text = text.trim().trim_start_matches("error:").trim();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut message = lines.next().unwrap_or("wrong command line").to_string();
@@ -106,6 +153,6 @@ pub(super) fn one_line(text: &str) -> String {
         message.push_str("; ");
         message.push_str(line.trim_start_matches("tip:").trim());
     }
-    message.push_str(" (see rsrun --help)");
+    message.push_str(&format!(" (see {name} --help)"));
     message
 }

@@ -8,15 +8,20 @@ use super::ssh_config::SshHost;
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::HostSpec;
 use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 /// The agent as a child of this process.
-pub(super) fn local(nonce: &str) -> Command {
+/// `stdin` goes along under its number, for the rank that may read it itself.
+pub(super) fn local(nonce: &str, stdin: Option<&OwnedFd>) -> Command {
     use std::os::unix::process::CommandExt;
     // /proc/self/exe is this very binary, even when the file has been replaced meanwhile.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("rsrun").arg("--agent").arg(nonce);
+    if let Some(stdin) = stdin {
+        command.arg("--stdin-fd").arg(stdin.as_raw_fd().to_string());
+    }
     // An address under which someone reached us by SSH is not an address under which we reached ourselves.
     command.env_remove("SSH_CONNECTION");
     command
@@ -86,6 +91,7 @@ mod tests {
 
     fn how(executable: &str) -> How {
         How {
+            stdin: None,
             agent_command: None,
             ssh: SshClient::Auto,
             timeout: Duration::from_secs(8),

@@ -12,6 +12,7 @@ pub mod stream;
 
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::HostSpec;
+use crate::job::lines::Chunk;
 use crate::job::sink::Sink;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use spmd::bootstrap::messages::FromAgent;
@@ -49,6 +50,8 @@ pub struct How {
     pub open_files: Option<u64>,
     /// What `gethostname` says here.
     pub own_hostname: String,
+    /// Our standard input, if one rank may read it itself when it is on this machine.
+    pub stdin: Option<Arc<OwnedFd>>,
 }
 
 /// What a link reports.
@@ -100,7 +103,6 @@ pub fn open(
 ) -> io::Result<Link> {
     let (orders, inbox) = channel();
     let waker = Waker::new()?;
-    sink.wake_when_empty(waker.clone());
     let link = Link { orders, waker: waker.clone() };
     let (spec, how) = (spec.clone(), how.clone());
     std::thread::Builder::new().name(format!("link {}", spec.name)).stack_size(512 << 10).spawn(move || {
@@ -137,7 +139,7 @@ impl Session {
             };
         }
         if self.spec.is_local(&self.how.own_hostname) {
-            return process::run(self, command::local(&self.nonce), process::Kind::Local);
+            return process::run(self, command::local(&self.nonce, self.how.stdin.as_deref()), process::Kind::Local);
         }
         let host = match ssh_config::lookup(&self.spec, self.how.ssh) {
             Ok(host) => host,
@@ -233,7 +235,9 @@ impl Intake {
         let result = self.stream.push(bytes, &mut frames);
         for frame in frames {
             match frame {
-                FromAgent::Output { rank, stream, data } => self.sink.write(rank, stream, data),
+                FromAgent::Output { rank, stream, at, cut, data } => {
+                    self.sink.write(Chunk { rank: Some(rank), stream, at, cut, data });
+                }
                 frame => (self.deliver)(LinkEvent::Frame(frame)),
             }
         }

@@ -8,7 +8,7 @@ use crate::sys;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -37,7 +37,8 @@ enum End {
 pub(super) fn run(session: &mut Session, mut command: Command, kind: Kind) -> Failure {
     let program = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    sys::prepare_child(&mut command, session.how.open_files, kind == Kind::External);
+    let stdin = session.how.stdin.as_ref().filter(|_| kind == Kind::Local).map(|fd| fd.as_raw_fd());
+    sys::prepare_child(&mut command, session.how.open_files, kind == Kind::External, stdin);
     session.intake.stage(if kind == Kind::Local {
         "starting the agent".to_string()
     } else {
@@ -93,14 +94,12 @@ fn pump(session: &mut Session, child: &mut Child) -> io::Result<End> {
             // The agent does not listen any more. What it said last still counts, so reading goes on.
             child.stdin = None;
         }
-        // A full sink means that nothing may be read: not even asked for, because a hang-up is always reported.
-        let room = session.intake.sink.has_room();
         let mut fds = vec![PollFd::new(&session.inbox.waker, PollFlags::IN)];
         let mut add = |fd, flags| {
             fds.push(PollFd::from_borrowed_fd(fd, flags));
             fds.len() - 1
         };
-        let out_at = room.then(|| add(stdout.as_fd(), PollFlags::IN));
+        let out_at = Some(add(stdout.as_fd(), PollFlags::IN));
         let err_at = stderr_open.then(|| add(stderr.as_fd(), PollFlags::IN));
         if let Some(stdin) = child.stdin.as_ref().filter(|_| !outgoing.is_empty()) {
             add(stdin.as_fd(), PollFlags::OUT);

@@ -266,8 +266,7 @@ fn pump(
             session.intake.error_output(&buffer[..n]);
             idle &= n == 0;
         }
-        let room = session.intake.sink.has_room();
-        if room && let Some(n) = available(channel.read(&mut buffer))? {
+        if let Some(n) = available(channel.read(&mut buffer))? {
             if let Err(error) = session.intake.output(&buffer[..n]) {
                 return Ok(Some(session.not_understood(&error)));
             }
@@ -280,17 +279,9 @@ fn pump(
             return Ok(None);
         }
         let mut fds = vec![PollFd::new(&session.inbox.waker, PollFlags::IN)];
-        let (inbound, outbound) = match ssh.block_directions() {
-            BlockDirections::Outbound => (room, true),
-            BlockDirections::Both => (true, true),
-            BlockDirections::Inbound | BlockDirections::None => (room || !outgoing.is_empty(), false),
-        };
-        let mut flags = PollFlags::empty();
-        flags.set(PollFlags::IN, inbound);
-        flags.set(PollFlags::OUT, outbound);
-        if !flags.is_empty() {
-            fds.push(PollFd::new(socket, flags));
-        }
+        let mut flags = PollFlags::IN;
+        flags.set(PollFlags::OUT, matches!(ssh.block_directions(), BlockDirections::Outbound | BlockDirections::Both));
+        fds.push(PollFd::new(socket, flags));
         poll_for(&mut fds, None)?;
     }
 }

@@ -3,8 +3,11 @@
 //! [`state`] decides (pure), [`supervise`] carries out, [`sink`] and `stdin` move the ranks' output and input.
 
 mod agreement;
+pub mod lines;
 mod release;
 pub mod sink;
 pub mod state;
+mod status;
 mod stdin;
 pub mod supervise;
+mod wishes;

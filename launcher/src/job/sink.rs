@@ -1,24 +1,50 @@
 //! Where the ranks' output becomes the launcher's own: one thread that writes chunks of whole lines.
 //!
-//! Links put chunks in; when too much waits (the reader of our output is slow), they stop reading from their agents
-//! until it is written, so that memory stays bounded and ranks are slowed down as by any pipe.
+//! Links put chunks in. How much of each rank may wait here is bounded by its agent, which sends only so much before it
+//! hears that it was written ([`SinkEvent::Taken`]): a slow reader slows down the ranks that write, and nobody else.
 
-use crate::connect::Waker;
+use super::lines::{Chunk, Lines, Tag};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use spmd::bootstrap::messages::Stream;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::io::Write;
 use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How many bytes may wait before links stop reading.
-const HIGH_WATER: usize = 1 << 20;
+/// Pieces of output that are written are told to the agent when they are as many bytes as this part of the window.
+const TOLD_PART: u32 = 4;
+
+/// How output is shown.
+#[derive(Clone, Debug, Default)]
+pub struct Style {
+    /// What stands before every line.
+    pub tag: Tag,
+    /// When the line was read from the rank.
+    pub timestamp: bool,
+    /// Each rank's output goes to `rank.0003/stdout` and `stderr` in this directory.
+    pub directory: Option<PathBuf>,
+    /// With `directory`: it is shown here, too.
+    pub copy: bool,
+    /// How many bytes of one rank may be under way (see `Start::output_window`).
+    pub window: u32,
+}
 
 /// What the writing thread reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SinkEvent {
     /// Standard output takes nothing any more; why.
     Broken(Errno),
+    /// A file of `--output-dir` cannot be written.
+    Failed(String),
+    /// So many bytes of this rank have been written.
+    Taken {
+        /// The rank.
+        rank: u32,
+        /// How many bytes.
+        bytes: u32,
+    },
     /// [`Sink::close`] was called and everything is written.
     Drained,
 }
@@ -32,62 +58,60 @@ pub struct Sink {
 
 #[derive(Debug, Default)]
 struct State {
-    queue: VecDeque<Chunk>,
-    bytes: usize,
+    queue: VecDeque<Entry>,
     closed: bool,
-    wakers: Vec<Waker>,
+    message: bool,
 }
 
 #[derive(Debug)]
-struct Chunk {
-    /// `None`: a line of the launcher itself.
-    rank: Option<u32>,
-    stream: Stream,
-    data: Vec<u8>,
+enum Entry {
+    Chunk(Chunk),
+    /// The names of the ranks' hosts, by rank.
+    Ranks(Vec<String>),
 }
 
 impl Sink {
-    /// Starts the writing thread. With `tag`, every line begins with its rank: `[3] …`.
+    /// Starts the writing thread.
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(tag: bool, report: impl Fn(SinkEvent) + Send + 'static) -> std::io::Result<Arc<Self>> {
+    pub fn start(style: Style, report: impl Fn(SinkEvent) + Send + 'static) -> std::io::Result<Arc<Self>> {
         let sink = Arc::new(Self::default());
         let own = Arc::clone(&sink);
-        std::thread::Builder::new().name("output".to_string()).spawn(move || own.run(tag, report))?;
+        std::thread::Builder::new().name("output".to_string()).spawn(move || own.run(style, report))?;
         Ok(sink)
     }
 
+    /// The ranks are placed: their hosts' names, by rank.
+    pub fn ranks(&self, hosts: Vec<String>) {
+        self.push(Entry::Ranks(hosts));
+    }
+
     /// Queues output of a rank.
-    pub fn write(&self, rank: u32, stream: Stream, data: Vec<u8>) {
-        self.push(Chunk { rank: Some(rank), stream, data });
+    pub fn write(&self, chunk: Chunk) {
+        self.push(Entry::Chunk(chunk));
     }
 
     /// Queues a line of the launcher itself for standard error.
     pub fn notice(&self, text: &str) {
-        self.push(Chunk { rank: None, stream: Stream::Stderr, data: format!("rsrun: {text}\n").into_bytes() });
+        self.push(Entry::Chunk(Chunk::own(format!("rsrun: {text}\n").into_bytes())));
     }
 
-    /// Whether links should go on reading.
-    pub fn has_room(&self) -> bool {
-        self.lock().bytes < HIGH_WATER
+    /// Queues lines of the launcher itself for standard error, as they are.
+    pub fn show(&self, text: String) {
+        self.push(Entry::Chunk(Chunk::own(text.into_bytes())));
     }
 
-    /// Wakes this waker whenever there is room again.
-    pub fn wake_when_empty(&self, waker: Waker) {
-        self.lock().wakers.push(waker);
-    }
-
-    /// No more output will come: [`SinkEvent::Drained`] is reported when everything is written.
-    pub fn close(&self) {
-        self.lock().closed = true;
+    /// No more output will come: [`SinkEvent::Drained`] is reported when everything is written. `message`: one of the
+    /// launcher's own follows on standard error, in a line of its own.
+    pub fn close(&self, message: bool) {
+        let mut state = self.lock();
+        (state.closed, state.message) = (true, message);
         self.filled.notify_one();
     }
 
-    fn push(&self, chunk: Chunk) {
-        let mut state = self.lock();
-        state.bytes += chunk.data.len();
-        state.queue.push_back(chunk);
+    fn push(&self, entry: Entry) {
+        self.lock().queue.push_back(entry);
         self.filled.notify_one();
     }
 
@@ -95,91 +119,145 @@ impl Sink {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, tag: bool, report: impl Fn(SinkEvent)) {
-        let mut lines = Lines { tag, ..Lines::default() };
-        let mut open = [true, true];
+    fn run(&self, style: Style, report: impl Fn(SinkEvent)) {
+        let mut writer = Writer {
+            lines: Lines::new(style.tag, style.timestamp),
+            open: [true, true],
+            files: true,
+            taken: HashMap::new(),
+            style,
+            report,
+        };
         loop {
             let mut state = self.lock();
             while state.queue.is_empty() && !state.closed {
                 state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             let batch = std::mem::take(&mut state.queue);
+            let message = state.message;
             drop(state);
             if batch.is_empty() {
-                report(SinkEvent::Drained);
-                return;
-            }
-            let size: usize = batch.iter().map(|c| c.data.len()).sum();
-            for (stream, bytes) in lines.render(batch) {
-                let index = usize::from(stream == Stream::Stderr);
-                if open[index]
-                    && let Err(error) = write_all(stream, &bytes)
-                {
-                    open[index] = false;
-                    if stream == Stream::Stdout {
-                        report(SinkEvent::Broken(error));
-                    }
+                if message && writer.lines.is_unfinished(Stream::Stderr) {
+                    writer.show(Stream::Stderr, b"\n");
                 }
+                return (writer.report)(SinkEvent::Drained);
             }
-            let mut state = self.lock();
-            let was_full = state.bytes >= HIGH_WATER;
-            state.bytes -= size;
-            if was_full && state.bytes < HIGH_WATER {
-                state.wakers.iter().for_each(Waker::wake);
-            }
+            writer.write(batch);
         }
     }
 }
 
-/// Puts chunks of several ranks together so that lines stay whole.
-#[derive(Debug, Default)]
-struct Lines {
-    tag: bool,
-    /// For each stream: who wrote the line that has no end yet.
-    unfinished: [Option<Option<u32>>; 2],
+/// The writing thread's own.
+struct Writer<R> {
+    style: Style,
+    report: R,
+    lines: Lines,
+    /// Standard output and error can still be written.
+    open: [bool; 2],
+    /// So can the files.
+    files: bool,
+    /// For each rank what was written and not told yet.
+    taken: HashMap<u32, u32>,
 }
 
-impl Lines {
-    /// The bytes to write, chunks of the same stream joined.
-    fn render(&mut self, chunks: VecDeque<Chunk>) -> Vec<(Stream, Vec<u8>)> {
-        let mut runs: Vec<(Stream, Vec<u8>)> = Vec::new();
-        for chunk in chunks {
-            match runs.last_mut() {
-                Some((stream, bytes)) if *stream == chunk.stream => self.add(&chunk, bytes),
+impl<R: Fn(SinkEvent)> Writer<R> {
+    fn write(&mut self, batch: VecDeque<Entry>) {
+        let mut run: Option<(Stream, Vec<u8>)> = None;
+        let mut counts: Vec<(u32, usize)> = Vec::new();
+        for entry in batch {
+            let chunk = match entry {
+                Entry::Chunk(chunk) => chunk,
+                Entry::Ranks(hosts) => {
+                    self.make_files(hosts.len());
+                    self.lines.hosts(hosts);
+                    continue;
+                }
+            };
+            if let Some(rank) = chunk.rank {
+                counts.push((rank, chunk.data.len()));
+                self.write_file(rank, &chunk);
+                if self.style.directory.is_some() && !self.style.copy {
+                    continue;
+                }
+            }
+            // Chunks of the same stream are joined.
+            match &mut run {
+                Some((stream, bytes)) if *stream == chunk.stream => self.lines.add(&chunk, bytes),
                 _ => {
                     let mut bytes = Vec::with_capacity(chunk.data.len());
-                    self.add(&chunk, &mut bytes);
-                    runs.push((chunk.stream, bytes));
+                    self.lines.add(&chunk, &mut bytes);
+                    if let Some((stream, bytes)) = run.replace((chunk.stream, bytes)) {
+                        self.show(stream, &bytes);
+                    }
                 }
             }
         }
-        runs
+        if let Some((stream, bytes)) = run {
+            self.show(stream, &bytes);
+        }
+        self.tell(&counts);
     }
 
-    fn add(&mut self, chunk: &Chunk, out: &mut Vec<u8>) {
-        let unfinished = &mut self.unfinished[usize::from(chunk.stream == Stream::Stderr)];
-        // A last line without its end must not be glued to a line of someone else.
-        if unfinished.is_some_and(|writer| writer != chunk.rank) {
-            out.push(b'\n');
-            *unfinished = None;
-        }
-        match chunk.rank.filter(|_| self.tag) {
-            None => out.extend_from_slice(&chunk.data),
-            Some(rank) => {
-                let mut begins = unfinished.is_none();
-                for line in chunk.data.split_inclusive(|b| *b == b'\n') {
-                    if begins {
-                        out.extend_from_slice(format!("[{rank}] ").as_bytes());
-                    }
-                    out.extend_from_slice(line);
-                    begins = true;
-                }
+    fn show(&mut self, stream: Stream, bytes: &[u8]) {
+        let index = usize::from(stream == Stream::Stderr);
+        if self.open[index]
+            && let Err(error) = write_all(stream, bytes)
+        {
+            self.open[index] = false;
+            if stream == Stream::Stdout {
+                (self.report)(SinkEvent::Broken(error));
             }
         }
-        if let Some(last) = chunk.data.last() {
-            *unfinished = (*last != b'\n').then_some(chunk.rank);
+    }
+
+    fn tell(&mut self, counts: &[(u32, usize)]) {
+        for (rank, bytes) in counts {
+            let taken = self.taken.entry(*rank).or_default();
+            *taken = taken.saturating_add(u32::try_from(*bytes).unwrap_or(u32::MAX));
+            if *taken >= self.style.window / TOLD_PART {
+                (self.report)(SinkEvent::Taken { rank: *rank, bytes: std::mem::take(taken) });
+            }
         }
     }
+
+    /// Empty files for every rank: also of one that says nothing.
+    fn make_files(&mut self, ranks: usize) {
+        let Some(directory) = self.style.directory.clone() else { return };
+        for rank in 0..u32::try_from(ranks).unwrap_or(u32::MAX) {
+            let folder = rank_folder(&directory, rank);
+            let made = std::fs::create_dir_all(&folder)
+                .and_then(|()| std::fs::write(folder.join("stdout"), ""))
+                .and_then(|()| std::fs::write(folder.join("stderr"), ""));
+            if let Err(error) = made {
+                return self.failed(&folder, &error);
+            }
+        }
+    }
+
+    /// Opened and closed each time, so that no number of ranks needs more descriptors.
+    fn write_file(&mut self, rank: u32, chunk: &Chunk) {
+        let Some(directory) = self.style.directory.as_ref().filter(|_| self.files) else { return };
+        let name = if chunk.stream == Stream::Stdout { "stdout" } else { "stderr" };
+        let file = rank_folder(directory, rank).join(name);
+        let mut options = std::fs::OpenOptions::new();
+        let written = options.append(true).create(true).open(&file).and_then(|mut open| open.write_all(&chunk.data));
+        if let Err(error) = written {
+            self.failed(&file, &error);
+        }
+    }
+
+    /// Output that cannot be kept ends the job: once is enough.
+    fn failed(&mut self, path: &Path, error: &std::io::Error) {
+        if self.files {
+            self.files = false;
+            (self.report)(SinkEvent::Failed(format!("--output-dir: {} cannot be written: {error}", path.display())));
+        }
+    }
+}
+
+/// Where a rank's two files are.
+fn rank_folder(directory: &Path, rank: u32) -> PathBuf {
+    directory.join(format!("rank.{rank:04}"))
 }
 
 /// Writes everything, also to a descriptor that someone made non-blocking.
@@ -199,42 +277,4 @@ fn write_all(stream: Stream, mut bytes: &[u8]) -> rustix::io::Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn render(tag: bool, chunks: &[(Option<u32>, Stream, &str)]) -> String {
-        let mut lines = Lines { tag, ..Lines::default() };
-        let chunks = chunks.iter().map(|(rank, stream, text)| Chunk {
-            rank: *rank,
-            stream: *stream,
-            data: text.as_bytes().into(),
-        });
-        let runs = lines.render(chunks.collect());
-        runs.into_iter().map(|(_, bytes)| String::from_utf8(bytes).unwrap()).collect()
-    }
-
-    use Stream::{Stderr, Stdout};
-
-    #[test]
-    fn bytes_of_one_rank_pass_unchanged() {
-        assert_eq!(render(false, &[(Some(0), Stdout, "a\nb"), (Some(0), Stdout, "c")]), "a\nbc");
-    }
-
-    #[test]
-    fn an_unfinished_line_is_ended_before_someone_elses_line() {
-        let chunks = [(Some(0), Stdout, "a"), (Some(1), Stdout, "b\n"), (Some(0), Stdout, "c\n")];
-        assert_eq!(render(false, &chunks), "a\nb\nc\n");
-        assert_eq!(render(false, &[(Some(0), Stderr, "a"), (None, Stderr, "rsrun: x\n")]), "a\nrsrun: x\n");
-        // The other stream is another matter.
-        assert_eq!(render(false, &[(Some(0), Stdout, "a"), (Some(1), Stderr, "b\n")]), "ab\n");
-    }
-
-    #[test]
-    fn a_tag_stands_at_line_starts_only() {
-        let chunks = [(Some(3), Stdout, "a\nb"), (Some(3), Stdout, "c\n"), (Some(1), Stdout, "d\n")];
-        assert_eq!(render(true, &chunks), "[3] a\n[3] bc\n[1] d\n");
-    }
 }

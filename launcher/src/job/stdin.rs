@@ -1,4 +1,4 @@
-//! The launcher's standard input on its way to rank 0: read only as far ahead as the rank has room for.
+//! The launcher's standard input on its way to the ranks that read it: read only as far as they have room.
 //!
 //! A thread of its own, because reading may block for ever. It gets credit in bytes and reads no more than that.
 
@@ -7,8 +7,6 @@ use rustix::stdio::stdin;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How far ahead of the rank may be read, in bytes.
-pub(super) const WINDOW: u32 = 128 << 10;
 /// The largest piece, in bytes.
 const PIECE: usize = 64 << 10;
 

@@ -2,17 +2,20 @@
 //!
 //! One thread runs the loop; all others only send it events.
 
-use super::sink::{Sink, SinkEvent};
-use super::state::{Action, Event, Job, Plan};
+use super::sink::{Sink, SinkEvent, Style};
+use super::state::{Action, Ending, Event, Job, Plan};
+use super::status::Status;
 use super::stdin::Stdin;
-use crate::cli::{self, Run};
+use super::wishes::{self, Wishes};
+use crate::cli::{self, OnFailure, Run};
 use crate::connect::{self, How, Link, LinkEvent, SshClient};
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::{self, HostSpec};
 use crate::settings::{self, Settings};
 use crate::sys;
+use rustix::process::{Signal, getpid, kill_process};
 use spmd::bootstrap::frame;
-use spmd::bootstrap::messages::{JobKey, Start};
+use spmd::bootstrap::messages::{JobKey, Start, StdinTarget};
 use spmd::config::keys;
 use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -35,19 +38,33 @@ enum Message {
 ///
 /// # Errors
 /// The one failure that counts.
-pub fn run(run: Run) -> Result<(), Failure> {
+pub fn run(run: &Run) -> Result<(), Failure> {
+    let mut status = Status::begin();
+    let result = supervise(run, &mut status);
+    let Some(file) = &run.options.status_file else { return result };
+    match status.write(file, result.as_ref().err()) {
+        Ok(()) => result,
+        // The job's own failure is worth more.
+        Err(error) => result.and(Err(internal(&format!("--status-file {}: {error}", file.display())))),
+    }
+}
+
+fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     let begun = Instant::now();
     let (sender, receiver) = channel();
     let open_files = sys::raise_open_files();
     let settings = settings::load(run.options.config.as_deref(), run.settings.clone())?;
-    let (plan, missing) = plan(&run, &settings)?;
-    let how = how(&settings, open_files)?;
+    let (plan, missing) = plan(run, &settings)?;
+    let how = how(&settings, open_files, &plan)?;
+    let style = style(&run.options, plan.start.output_window)?;
     // Not before: while files are read, which may take for ever, a signal must end us as it ends any program.
     watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
     let report = sender.clone();
-    let sink = Sink::start(run.options.tag, move |event| {
+    let sink = Sink::start(style, move |event| {
         let _ = report.send(match event {
             SinkEvent::Broken(why) => Message::Job(Event::OutputBroken(why)),
+            SinkEvent::Failed(reason) => Message::Job(Event::OutputFailed(reason)),
+            SinkEvent::Taken { rank, bytes } => Message::Job(Event::OutputTaken(rank, bytes)),
             SinkEvent::Drained => Message::Drained,
         });
     })
@@ -55,9 +72,22 @@ pub fn run(run: Run) -> Result<(), Failure> {
     for name in missing {
         sink.notice(&format!("-x {name}: this variable is not set here, so it is not set for the ranks either"));
     }
+    status.job = Some(plan.start.job.clone());
+    let shows = plan.ending != Ending::Run;
     let job = Job::new(plan, begun);
-    let supervisor = Supervisor { job, how, sink, stdin: Arc::default(), links: HashMap::new(), sender };
-    supervisor.run(&receiver)
+    let picture = run.options.placement.topo.clone().and_then(|topo| topo.svg);
+    let supervisor = Supervisor {
+        job,
+        how,
+        sink,
+        stdin: Arc::default(),
+        links: HashMap::new(),
+        sender,
+        shows,
+        picture,
+        failure: None,
+    };
+    supervisor.run(&receiver, status)
 }
 
 fn internal(message: &str) -> Failure {
@@ -71,10 +101,16 @@ struct Supervisor {
     stdin: Arc<Stdin>,
     links: HashMap<usize, Link>,
     sender: Sender<Message>,
+    /// Reports are what was asked for, and belong on standard output.
+    shows: bool,
+    /// Where the picture goes.
+    picture: Option<PathBuf>,
+    /// What could not be written.
+    failure: Option<Failure>,
 }
 
 impl Supervisor {
-    fn run(mut self, messages: &Receiver<Message>) -> Result<(), Failure> {
+    fn run(mut self, messages: &Receiver<Message>, status: &mut Status) -> Result<(), Failure> {
         let mut actions = self.job.begin(Instant::now());
         while !self.carry_out(actions) {
             let message = match self.job.deadline() {
@@ -90,14 +126,15 @@ impl Supervisor {
                 }
                 Ok(Message::Continued) => {
                     self.stdin.continued();
-                    Event::Tick
+                    Event::Signal(libc::SIGCONT)
                 }
                 Ok(Message::Drained) | Err(_) => Event::Tick,
             };
             actions = self.job.handle(Instant::now(), event);
         }
         self.end(messages);
-        match self.job.outcome() {
+        status.ranks(&self.job);
+        match self.job.outcome().or(self.failure.as_ref()) {
             None => Ok(()),
             Some(failure) => Err(failure.clone()),
         }
@@ -122,7 +159,25 @@ impl Supervisor {
                         link.close();
                     }
                 }
+                Action::Placed(hosts) => {
+                    self.sink.ranks(hosts.iter().map(|host| self.job.spec(*host).name.clone()).collect());
+                }
                 Action::Notice(text) => self.sink.notice(&text),
+                Action::Report(text) if self.shows => self.failure = crate::print(&text).err(),
+                Action::Report(text) => self.sink.show(text),
+                Action::Picture(svg) => {
+                    if let Some(path) = &self.picture
+                        && let Err(error) = std::fs::write(path, svg)
+                    {
+                        let text = format!("the picture {} cannot be written: {error}", path.display());
+                        self.failure = Some(Failure::new(ExitCode::Data, text));
+                    }
+                }
+                Action::Show(text) => self.sink.show(text),
+                Action::StopSelf => {
+                    // Takes effect at once, for every thread.
+                    let _ = kill_process(getpid(), Signal::STOP);
+                }
                 Action::ReadStdin(bytes) => {
                     let sender = self.sender.clone();
                     let deliver = move |data| drop(sender.send(Message::Job(Event::Stdin(data))));
@@ -174,7 +229,7 @@ impl Supervisor {
                 Ok(_) => {}
             }
         }
-        self.sink.close();
+        self.sink.close(self.job.outcome().is_some());
         while let Ok(message) = messages.recv() {
             match message {
                 Message::Drained => break,
@@ -197,7 +252,9 @@ fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
         libc::SIGQUIT,
         libc::SIGUSR1,
         libc::SIGUSR2,
+        libc::SIGTSTP,
         libc::SIGCONT,
+        libc::SIGWINCH,
     ])?;
     std::thread::Builder::new().name("signals".to_string()).spawn(move || {
         for signal in signals.forever() {
@@ -215,11 +272,12 @@ fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
 fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> {
     let options = &run.options;
     let snapshot = &settings.snapshot;
-    let hosts = match (&options.hostfile, options.host.as_slice()) {
+    let mut hosts = match (&options.hostfile, options.host.as_slice()) {
         (Some(file), _) => hosts::file::read(file).map_err(|e| Failure::new(ExitCode::Data, e.to_string()))?,
         (None, []) => vec![HostSpec::this_machine()],
         (None, lists) => hosts::list::parse(lists).map_err(|e| Failure::new(ExitCode::Usage, e))?,
     };
+    let Wishes { request, detail, topologies, report, ending } = wishes::understand(run, &mut hosts)?;
     let directory = match (&options.wdir, std::env::current_dir()) {
         (Some(directory), Ok(here)) => here.join(directory),
         (Some(directory), Err(_)) => directory.clone(),
@@ -245,12 +303,20 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         files_read: settings.files_read.clone(),
         variables_read: settings.variables_read.clone(),
         oversubscribed: false,
+        placements: Vec::new(),
+        stdin: options.stdin,
+        prompts: None,
+        output_window: output_window(options.ranks),
+        survives: false,
     };
     let plan = Plan {
-        hosts_named: options.hostfile.is_some() || !options.host.is_empty(),
+        hosts_named: !hosts.iter().all(HostSpec::is_default),
         hosts,
-        ranks: options.ranks,
-        oversubscribe: options.oversubscribe,
+        placement: request,
+        detail,
+        topologies,
+        shown: report,
+        ending,
         same_machine_allowed: !snapshot.get(keys::LAUNCH_AGENT).is_empty(),
         snapshot_hash: snapshot.hash(),
         start,
@@ -259,12 +325,35 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         start_timeout: Some(snapshot.get(keys::LAUNCH_START_TIMEOUT)).filter(|time| !time.is_zero()),
         grace: snapshot.get(keys::LAUNCH_GRACE),
         timeout: options.timeout,
+        keep_going: options.on_failure == OnFailure::Continue,
+        interactive: rustix::termios::isatty(rustix::stdio::stdin()),
     };
     Ok((plan, exports.missing))
 }
 
-fn how(settings: &Settings, open_files: Option<u64>) -> Result<How, Failure> {
+/// How many bytes of one rank's output may be under way. All ranks together: not much more than 16 MiB.
+fn output_window(ranks: Option<u32>) -> u32 {
+    ((16 << 20) / ranks.unwrap_or(64).max(1)).clamp(16 << 10, 256 << 10)
+}
+
+fn style(options: &cli::Options, window: u32) -> Result<Style, Failure> {
+    let directory = options.output_dir.clone();
+    if let Some(directory) = &directory {
+        std::fs::create_dir_all(directory).map_err(|error| {
+            let text = format!("--output-dir {}: the directory cannot be made: {error}", directory.display());
+            Failure::new(ExitCode::Directory, text)
+        })?;
+    }
+    let tag = options.tag.unwrap_or_default();
+    Ok(Style { tag, timestamp: options.timestamp, directory, copy: options.tee, window })
+}
+
+fn how(settings: &Settings, open_files: Option<u64>, plan: &Plan) -> Result<How, Failure> {
     let snapshot = &settings.snapshot;
+    // One rank on this machine reads our input itself, as if there was no launcher. Not from a terminal: that gives its
+    // input to one group of processes only, and ours it is that gets ^C.
+    let direct = matches!(plan.start.stdin, StdinTarget::Rank(_)) && !plan.interactive;
+    let stdin = if direct { rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).ok() } else { None };
     let executable: PathBuf =
         std::env::current_exe().map_err(|e| internal(&format!("the path of rsrun itself cannot be found: {e}")))?;
     Ok(How {
@@ -276,6 +365,7 @@ fn how(settings: &Settings, open_files: Option<u64>) -> Result<How, Failure> {
         },
         timeout: snapshot.get(keys::LAUNCH_CONNECT_TIMEOUT),
         executable,
+        stdin: stdin.map(Arc::new),
         open_files,
         own_hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
     })

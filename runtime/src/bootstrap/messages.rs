@@ -3,7 +3,9 @@
 //! Every stream begins with a version ([`PROTOCOL`]) outside the frames, so that a peer built against another version
 //! is refused with both versions named instead of with a decoding error.
 
+use super::node::{Detail, Node, Placement};
 use crate::config::{Snapshot, Value};
+use crate::memory::Activity;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -74,11 +76,17 @@ pub struct Boot {
     pub oversubscribed: bool,
     /// The address of this host as the launcher reached it (from `SSH_CONNECTION`), tried first by peers.
     pub reached_at: Option<std::net::IpAddr>,
+    /// Where this rank sits.
+    pub placement: Placement,
+    /// The job goes on when a rank fails: its loss is then an error for those who wait for it, at once.
+    pub survives: bool,
 }
 
 /// From the launcher to an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToAgent {
+    /// Describe the host: answered by [`FromAgent::Node`]. Sent before [`ToAgent::Start`], when placement needs it.
+    Describe(Detail),
     /// The job. Sent once, after [`FromAgent::Hello`].
     Start(Box<Start>),
     /// Every rank has said hello and agrees: `World::init` may return.
@@ -88,11 +96,12 @@ pub enum ToAgent {
         /// The message for the program's error.
         reason: String,
     },
-    /// Bytes of standard input for a rank of this host; empty means end of input.
+    /// Bytes of standard input; empty means end of input.
     Stdin {
-        /// The rank that reads.
-        rank: u32,
+        /// The rank of this host that reads; `None`: every rank of this host.
+        rank: Option<u32>,
         /// At most 64 KiB.
+        #[serde(with = "serde_bytes")]
         data: Bytes,
     },
     /// Send this signal to the process group of every rank that still runs.
@@ -100,8 +109,50 @@ pub enum ToAgent {
         /// The signal's number.
         signal: i32,
     },
-    /// End the job here: SIGTERM, after the snapshot's grace SIGKILL, then [`FromAgent::Done`].
-    Stop,
+    /// So many bytes of a rank's output have been written: the agent may send as many more.
+    OutputTaken {
+        /// The rank.
+        rank: u32,
+        /// How many bytes.
+        bytes: u32,
+    },
+    /// Say what the ranks of this host are doing: [`FromAgent::Report`].
+    Report,
+    /// The job goes on without this rank.
+    RankLost {
+        /// The rank.
+        rank: u32,
+        /// How it was lost.
+        reason: String,
+    },
+    /// End the job here: this signal, after the snapshot's grace SIGKILL, then [`FromAgent::Done`].
+    Stop {
+        /// The signal that ranks get first: SIGTERM, or the one that the launcher got.
+        signal: i32,
+    },
+}
+
+/// Who reads the launcher's standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StdinTarget {
+    /// Nobody.
+    None,
+    /// Every rank gets a copy.
+    All,
+    /// This rank.
+    Rank(u32),
+}
+
+impl StdinTarget {
+    /// Whether this rank reads.
+    #[must_use]
+    pub fn includes(self, rank: u32) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Rank(one) => one == rank,
+        }
+    }
 }
 
 /// The job as one agent needs it.
@@ -133,6 +184,16 @@ pub struct Start {
     pub variables_read: Vec<(Bytes, Bytes)>,
     /// As in [`Boot`]. The launcher knows it best: several hosts may be one machine.
     pub oversubscribed: bool,
+    /// Where each rank of the agent's host sits, in rank order; empty: nowhere in particular.
+    pub placements: Vec<Placement>,
+    /// Who reads the launcher's standard input.
+    pub stdin: StdinTarget,
+    /// A rank whose unfinished line is sent on when it pauses: the one that somebody may be talking to.
+    pub prompts: Option<u32>,
+    /// How many bytes of a rank's output may be under way before [`ToAgent::OutputTaken`].
+    pub output_window: u32,
+    /// As in [`Boot`].
+    pub survives: bool,
 }
 
 /// What lets `World::init` return.
@@ -156,6 +217,8 @@ pub enum FromAgent {
         /// The agent's process id.
         pid: u32,
     },
+    /// What the host looks like, or why that cannot be found out.
+    Node(Result<Box<Node>, String>),
     /// A variable or file on this host that a less careful launcher would have read. Ignored, and named.
     Stray {
         /// For example `RSRUN_SHM_RING_BYTES=4096 in the environment`.
@@ -167,6 +230,8 @@ pub enum FromAgent {
         rank: u32,
         /// Its process id on that host.
         pid: u32,
+        /// Where the kernel lets it run, as in `/proc/PID/status`: `0-3,8`; empty when it has ended already.
+        cpus: String,
     },
     /// A rank could not be started.
     SpawnFailed {
@@ -177,13 +242,18 @@ pub enum FromAgent {
         /// Whether the program was not found, not executable, or something else failed.
         kind: SpawnFailure,
     },
-    /// Output of a rank: whole lines, or a last line without its end.
+    /// Output of a rank: whole lines, a piece of a very long one, or a line that has not ended yet.
     Output {
         /// The rank.
         rank: u32,
         /// Which of the two streams.
         stream: Stream,
+        /// When the agent read it: microseconds since 1970.
+        at: u64,
+        /// The stream has ended, and with it a line without a newline.
+        cut: bool,
         /// The bytes, as they came.
+        #[serde(with = "serde_bytes")]
         data: Bytes,
     },
     /// The rank took `bytes` of its standard input; the launcher may send as many more.
@@ -234,6 +304,11 @@ pub enum FromAgent {
     Signalled {
         /// Processes reached.
         count: u32,
+    },
+    /// The answer to [`ToAgent::Report`].
+    Report {
+        /// What each rank of this host that still runs is doing.
+        ranks: Vec<(u32, Activity)>,
     },
     /// Something the user should know, in one line.
     Warning {
@@ -286,6 +361,13 @@ pub enum ToRank {
     /// `World::init` must fail.
     Refuse {
         /// The message.
+        reason: String,
+    },
+    /// A rank is gone, and the job goes on.
+    Lost {
+        /// The rank.
+        rank: u32,
+        /// How it was lost.
         reason: String,
     },
 }

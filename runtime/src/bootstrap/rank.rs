@@ -7,7 +7,10 @@ use super::{
         BOOT_FD_VARIABLE, BOOT_MAGIC, Boot, CONTROL_FD_VARIABLE, FromRank, Hello, PROTOCOL, RANK_MAGIC, Release, ToRank,
     },
 };
-use crate::error::{Context, Error, Result};
+use crate::{
+    engine::News,
+    error::{Context, Error, Result},
+};
 use std::{
     io::{Read, Seek, SeekFrom, Write},
     os::{fd::OwnedFd, unix::net::UnixStream},
@@ -145,6 +148,10 @@ impl Control {
         match frame::read(&mut &self.socket).map_err(lost)? {
             Some(ToRank::Release(release)) => Ok(release),
             Some(ToRank::Refuse { reason }) => Err(Error::Refused { reason }),
+            // A rank that is lost before all have come ends the job.
+            Some(ToRank::Lost { rank, reason }) => {
+                Err(Error::Refused { reason: format!("rank {rank} is lost: {reason}") })
+            }
             None => Err(lost("it closed the connection")),
         }
     }
@@ -154,23 +161,31 @@ impl Control {
         (&self.socket).write_all(&bytes).map_err(lost)
     }
 
-    /// Looks at what the agent has sent; an error when the job must end.
-    pub(crate) fn listen(&self) -> Option<Error> {
+    /// Looks at what the agent has sent.
+    pub(crate) fn listen(&self) -> Vec<News> {
         let mut reader = self.reader.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut bytes = [0; 4096];
         loop {
             match rustix::net::recv(&self.socket, &mut bytes, rustix::net::RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => return Some(lost("it closed the connection")),
+                Ok((_, 0)) => return vec![News::Fatal(lost("it closed the connection"))],
                 Ok((_, read)) => reader.push(&bytes[..read]),
                 Err(rustix::io::Errno::AGAIN) => break,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Some(lost(error)),
+                Err(error) => return vec![News::Fatal(lost(error))],
             }
         }
-        match reader.next_frame::<ToRank>() {
-            Ok(None | Some(ToRank::Release(_))) => None,
-            Ok(Some(ToRank::Refuse { reason })) => Some(Error::Aborted { reason }),
-            Err(error) => Some(lost(error)),
+        let mut news = Vec::new();
+        loop {
+            match reader.next_frame::<ToRank>() {
+                Ok(None) => return news,
+                Ok(Some(ToRank::Release(_))) => {}
+                Ok(Some(ToRank::Lost { rank, reason })) => news.push(News::Lost { peer: rank as usize, reason }),
+                Ok(Some(ToRank::Refuse { reason })) => news.push(News::Fatal(Error::Aborted { reason })),
+                Err(error) => {
+                    news.push(News::Fatal(lost(error)));
+                    return news;
+                }
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::{
     engine::operation::{self, Expected, Landing, Lent, OperationId, Source as From_},
     error::Result,
     matching::Pattern,
+    memory::{Activity, Operation},
     transport::record::{Header, Kind},
 };
 
@@ -29,6 +30,7 @@ pub struct Exchange<'a> {
     communicator: &'a Communicator,
     /// The number of the exchange in its communicator, in the upper half of every tag.
     number: u64,
+    operation: Operation,
     call: u64,
     pending: Vec<Pending>,
     completed: Vec<u32>,
@@ -58,9 +60,9 @@ impl<B: Buffers + ?Sized> operation::Buffers for Adapter<'_, B> {
 }
 
 impl<'a> Exchange<'a> {
-    pub(super) fn new(communicator: &'a Communicator, number: u64) -> Self {
+    pub(super) fn new(communicator: &'a Communicator, operation: Operation, number: u64) -> Self {
         let call = communicator.runtime().lock().new_call();
-        Exchange { communicator, number, call, pending: Vec::new(), completed: Vec::new() }
+        Exchange { communicator, number, operation, call, pending: Vec::new(), completed: Vec::new() }
     }
 
     fn context(&self) -> u64 {
@@ -132,7 +134,9 @@ impl<'a> Exchange<'a> {
         }
         let (pending, completed) = (&mut self.pending, &mut self.completed);
         let mut adapter = Adapter { call: self.call, buffers };
-        self.communicator.runtime().wait(&mut adapter, |engine, adapter| {
+        let number = u32::try_from(self.number.saturating_add(1)).unwrap_or(u32::MAX);
+        let activity = Activity::Collective { operation: self.operation, number };
+        self.communicator.runtime().wait(activity, &mut adapter, |engine, adapter| {
             let mut failed = None;
             pending.retain(|operation| {
                 let done = if operation.sends {

@@ -20,6 +20,7 @@ use crate::{
     },
     error::{Error, Result},
     matching::Pattern,
+    memory::{Activity, Operation},
     transport::record::{Header, Kind},
 };
 use buffer::{Growing, LentPair};
@@ -188,14 +189,15 @@ impl Communicator {
         let bytes = element::as_bytes(data);
         let runtime = self.runtime();
         let mut engine = runtime.lock();
-        if engine.try_send(peer, header, bytes)? {
+        if engine.try_send(peer, header, bytes, false)? {
             return Ok(());
         }
         let call = engine.new_call();
         let id = engine.start_send(peer, header, From_::Lent(Lent { call, number: 0 }))?;
         drop(engine);
         let mut lent = LentPair { call, source: bytes, destination: &mut [] };
-        let sent = runtime.wait(&mut lent, |engine, _| engine.take_send(id).map(|result| result.map(drop)));
+        let to = Activity::Send { to: narrow_rank(peer), tag: tag.unsigned_abs() };
+        let sent = runtime.wait(to, &mut lent, |engine, _| engine.take_send(id).map(|result| result.map(drop)));
         if sent.is_err() {
             runtime.lock().abandon_send(id);
         }
@@ -218,7 +220,9 @@ impl Communicator {
         let landing = Landing::Lent(Lent { call: lent.call, number: 0 });
         let id = engine.start_receive(self.inner.context, pattern, expected, landing, &mut lent)?;
         drop(engine);
-        let received = runtime.wait(&mut lent, |engine, lent| engine.take_receive(id, lent));
+        let (from, tag) = Self::shown(pattern);
+        let activity = Activity::Receive { from, tag };
+        let received = runtime.wait(activity, &mut lent, |engine, lent| engine.take_receive(id, lent));
         match received {
             Ok((envelope, _)) => Ok(self.status(&envelope)),
             Err(error) => {
@@ -261,7 +265,7 @@ impl Communicator {
         lent.call = engine.new_call();
         let name = Lent { call: lent.call, number: 0 };
         let receive = engine.start_receive(self.inner.context, pattern, expected, Landing::Lent(name), &mut lent)?;
-        let send = match engine.try_send(peer, header, lent.source) {
+        let send = match engine.try_send(peer, header, lent.source, false) {
             Ok(true) => Ok(None),
             Ok(false) => engine.start_send(peer, header, From_::Lent(name)).map(Some),
             Err(error) => Err(error),
@@ -270,9 +274,15 @@ impl Communicator {
         let send = send.inspect_err(|_| runtime.lock().abandon_receive(receive))?;
         let sent = match send {
             None => Ok(()),
-            Some(id) => runtime.wait(&mut lent, |engine, _| engine.take_send(id).map(|result| result.map(drop))),
+            Some(id) => {
+                let to = Activity::Send { to: narrow_rank(peer), tag: send_tag.unsigned_abs() };
+                runtime.wait(to, &mut lent, |engine, _| engine.take_send(id).map(|result| result.map(drop)))
+            }
         };
-        let received = sent.and_then(|()| runtime.wait(&mut lent, |engine, lent| engine.take_receive(receive, lent)));
+        let (from, tag) = Self::shown(pattern);
+        let activity = Activity::Receive { from, tag };
+        let received =
+            sent.and_then(|()| runtime.wait(activity, &mut lent, |engine, lent| engine.take_receive(receive, lent)));
         match received {
             Ok((envelope, _)) => Ok(self.status(&envelope)),
             Err(error) => {
@@ -322,8 +332,12 @@ impl Communicator {
     pub fn probe(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status> {
         let pattern = self.pattern(source.into(), tag.into(), "probe")?;
         let context = self.inner.context;
+        let (from, tag) = Self::shown(pattern);
+        let activity = Activity::Probe { from, tag };
         self.runtime()
-            .wait(&mut crate::engine::operation::NoBuffers, |engine, _| engine.probe(context, pattern).transpose())
+            .wait(activity, &mut crate::engine::operation::NoBuffers, |engine, _| {
+                engine.probe(context, pattern).transpose()
+            })
             .map(|envelope| self.status(&envelope))
     }
 
@@ -342,8 +356,19 @@ impl Communicator {
     /// communicator must begin its exchanges in the same order.
     #[must_use]
     pub fn exchange(&self) -> Exchange<'_> {
+        self.exchange_of(Operation::Exchange)
+    }
+
+    /// As [`Communicator::exchange`]; `operation` is what the launcher's report calls it.
+    #[must_use]
+    pub fn exchange_of(&self, operation: Operation) -> Exchange<'_> {
         let number = self.inner.exchanges.fetch_add(1, Ordering::Relaxed);
-        Exchange::new(self, number)
+        Exchange::new(self, operation, number)
+    }
+
+    /// A pattern as the launcher's report shows it: from whom, with which tag.
+    fn shown(pattern: Pattern) -> (Option<u32>, Option<u32>) {
+        (pattern.source.map(narrow_rank), pattern.tag.and_then(|tag| u32::try_from(tag).ok()))
     }
 
     fn runtime(&self) -> &Runtime {
@@ -388,6 +413,11 @@ impl Communicator {
         let tag = i32::try_from(envelope.tag).unwrap_or(i32::MAX);
         Status { source, tag, bytes: envelope.bytes }
     }
+}
+
+/// The launcher numbers ranks in 32 bits.
+fn narrow_rank(rank: usize) -> u32 {
+    u32::try_from(rank).unwrap_or(u32::MAX)
 }
 
 fn check_tag(tag: i32, operation: &'static str) -> Result<u64> {

@@ -3,10 +3,11 @@
 
 use super::{Communicator, Status, buffer::Growing, expected};
 use crate::{
-    element::Element,
+    element::{self, Element},
     engine::operation::{Landing, NoBuffers, OperationId, OwnedBuffer, Source as From_},
     error::Result,
     matching::Pattern,
+    memory::Activity,
     transport::record::Header,
 };
 use std::marker::PhantomData;
@@ -14,11 +15,16 @@ use std::marker::PhantomData;
 impl Communicator {
     pub(super) fn start_send<T: Element>(&self, data: Vec<T>, peer: usize, header: Header) -> Result<SendRequest<T>> {
         let mut engine = self.runtime().lock();
-        let id = engine.start_send(peer, header, From_::Owned(Box::new(Growing(data))))?;
-        // A small message leaves now, not when this rank next waits.
-        engine.progress(&mut NoBuffers)?;
+        let state = if engine.try_send(peer, header, element::as_bytes(&data), true)? {
+            State::Sent(data)
+        } else {
+            let id = engine.start_send(peer, header, From_::Owned(Box::new(Growing(data))))?;
+            // What can leave now leaves now, not when this rank next waits.
+            engine.progress(&mut NoBuffers)?;
+            State::UnderWay(id)
+        };
         drop(engine);
-        Ok(SendRequest { communicator: self.clone(), id, element: PhantomData })
+        Ok(SendRequest { communicator: self.clone(), state })
     }
 
     pub(super) fn start_receive<T: Element>(
@@ -49,8 +55,16 @@ fn unwrap<T: Element>(buffer: Option<Box<dyn OwnedBuffer>>) -> Vec<T> {
 #[must_use = "a send is complete only after wait or test"]
 pub struct SendRequest<T: Element> {
     communicator: Communicator,
-    id: OperationId,
-    element: PhantomData<fn() -> T>,
+    state: State<T>,
+}
+
+#[derive(Debug)]
+enum State<T> {
+    /// It left at once.
+    Sent(Vec<T>),
+    UnderWay(OperationId),
+    /// The buffer has been given back.
+    Over,
 }
 
 impl<T: Element> SendRequest<T> {
@@ -58,9 +72,28 @@ impl<T: Element> SendRequest<T> {
     ///
     /// # Errors
     /// When the receiver is lost or has dropped its world.
-    pub fn wait(self) -> Result<Vec<T>> {
-        let id = self.id;
-        self.communicator.runtime().wait(&mut NoBuffers, |engine, _| engine.take_send(id)).map(unwrap)
+    pub fn wait(mut self) -> Result<Vec<T>> {
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Sent(data) => {
+                // It may have been kept to leave together with others: the wait ends that.
+                let mut engine = self.communicator.runtime().lock();
+                if engine.is_unflushed() {
+                    engine.progress(&mut NoBuffers)?;
+                }
+                Ok(data)
+            }
+            State::UnderWay(id) => {
+                let sent = self
+                    .communicator
+                    .runtime()
+                    .wait(Activity::Request, &mut NoBuffers, |engine, _| engine.take_send(id));
+                if sent.is_err() {
+                    self.state = State::UnderWay(id);
+                }
+                sent.map(unwrap)
+            }
+            State::Over => unreachable!("only wait and test end a request, and they consume it"),
+        }
     }
 
     /// The buffer if the message is sent, else the request.
@@ -68,19 +101,24 @@ impl<T: Element> SendRequest<T> {
     /// # Errors
     /// As for [`SendRequest::wait`].
     pub fn test(self) -> Result<std::result::Result<Vec<T>, Self>> {
-        let runtime = self.communicator.runtime();
-        runtime.poke()?;
-        let done = runtime.lock().take_send(self.id);
-        match done {
-            Some(result) => result.map(|buffer| Ok(unwrap(buffer))),
-            None => Ok(Err(self)),
+        if let State::UnderWay(id) = self.state {
+            let runtime = self.communicator.runtime();
+            runtime.poke()?;
+            let done = runtime.lock().take_send(id);
+            return match done {
+                Some(result) => result.map(|buffer| Ok(unwrap(buffer))),
+                None => Ok(Err(self)),
+            };
         }
+        self.wait().map(Ok)
     }
 }
 
 impl<T: Element> Drop for SendRequest<T> {
     fn drop(&mut self) {
-        self.communicator.runtime().lock().abandon_send(self.id);
+        if let State::UnderWay(id) = self.state {
+            self.communicator.runtime().lock().abandon_send(id);
+        }
     }
 }
 
@@ -101,7 +139,9 @@ impl<T: Element> RecvRequest<T> {
     pub fn wait(self) -> Result<(Vec<T>, Status)> {
         let id = self.id;
         let (envelope, buffer) =
-            self.communicator.runtime().wait(&mut NoBuffers, |engine, none| engine.take_receive(id, none))?;
+            self.communicator
+                .runtime()
+                .wait(Activity::Request, &mut NoBuffers, |engine, none| engine.take_receive(id, none))?;
         Ok((unwrap(buffer), self.communicator.status(&envelope)))
     }
 

@@ -4,6 +4,7 @@ use super::{Buffers, Communicator};
 use crate::{
     element::{self, Element},
     error::Result,
+    memory::Operation,
 };
 use sha2::{Digest, Sha256};
 use std::sync::atomic::Ordering;
@@ -64,7 +65,7 @@ impl Communicator {
         table.words[rank] = mine;
         let one = size_of::<[u64; WORDS]>();
         let kind = <[u64; WORDS]>::signature();
-        let mut exchange = self.exchange();
+        let mut exchange = self.exchange_of(Operation::Split);
         // Operation numbers: 0..size for a single row, size for the whole table.
         let whole = narrow(size);
         if rank == 0 {

@@ -68,8 +68,13 @@ table! {
     SHM_RING_BYTES: u64 = "shm.ring_bytes", power_of_two(256 * KIB, 4 * KIB..=16 * MIB),
         read by "agent (size of the segment) and shared-memory transport";
 
-    /// Messages up to this size are sent at once; larger ones wait until the receiver is ready (rendezvous).
+    /// Messages within a host up to this size are sent at once; larger ones wait until the receiver is ready
+    /// (rendezvous).
     EAGER_LIMIT: u64 = "eager.limit", bytes(8 * KIB, 0..=MIB), read by "the runtime's protocol choice";
+
+    /// Messages between hosts up to this size are sent at once: more than within a host, because asking costs a round
+    /// trip.
+    TCP_EAGER_LIMIT: u64 = "tcp.eager_limit", bytes(64 * KIB, 0..=MIB), read by "the runtime's protocol choice";
 
     /// Interfaces that ranks may listen on, by name or by the prefix of their address. Empty: every one, and loopback
     /// only when all ranks are on one host.

@@ -12,7 +12,8 @@ use crate::{
     matching::{Matcher, Pattern},
     transport::record::{Header, Kind, Payload},
 };
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 /// What waits for room in a transport, per peer, in order.
 #[derive(Debug)]
@@ -29,8 +30,8 @@ pub(crate) struct Core {
     pub(crate) rank: usize,
     next_operation: OperationId,
     pub(crate) matcher: Matcher<OperationId, Early>,
-    pub(crate) sends: HashMap<OperationId, Sending>,
-    pub(crate) receives: HashMap<OperationId, Receiving>,
+    pub(crate) sends: FxHashMap<OperationId, Sending>,
+    pub(crate) receives: FxHashMap<OperationId, Receiving>,
     pub(crate) outgoing: Vec<VecDeque<Outgoing>>,
     /// Peers with something outgoing.
     pub(crate) busy: Vec<usize>,
@@ -44,8 +45,8 @@ impl Core {
             rank,
             next_operation: 1,
             matcher: Matcher::default(),
-            sends: HashMap::new(),
-            receives: HashMap::new(),
+            sends: FxHashMap::default(),
+            receives: FxHashMap::default(),
             outgoing: (0..size).map(|_| VecDeque::new()).collect(),
             busy: Vec::new(),
             news: 0,

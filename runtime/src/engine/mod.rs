@@ -6,7 +6,7 @@ mod core;
 pub(crate) mod operation;
 mod wait;
 
-pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, Runtime, WAKE_TOKEN, Waiting};
+pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN, Waiting};
 
 use crate::{
     error::{Error, Result},
@@ -31,23 +31,28 @@ pub(crate) struct Routes {
     pub(crate) transports: Vec<Box<dyn Transport>>,
     /// For every rank of the world an index into `transports`.
     pub(crate) to: Vec<usize>,
-    /// Indices of transports whose poll costs a system call.
+    /// For every transport whether its poll costs a system call and others are polled more often.
     pub(crate) slow: Vec<bool>,
+    /// For every transport the largest message that is sent at once.
+    pub(crate) eager: Vec<usize>,
 }
 
 pub(crate) struct Engine {
     core: Core,
     routes: Routes,
     polls: u32,
-    eager: usize,
     /// For every rank the name of its host, for errors.
     hosts: Vec<String>,
     /// Peers that are gone, and since when that counts.
     departed: Vec<Option<Departed>>,
+    /// How many of them do not count yet.
+    uncounted: usize,
     /// How long a departure is kept back: where a launcher watches, it knows the cause and ends the job.
     keep_back: Duration,
     /// Set once: every later call fails with it.
     fatal: Option<Error>,
+    /// Something was pushed that need not leave before the next progress.
+    unflushed: bool,
     /// A thread sleeps on the descriptors.
     sleeper: bool,
     /// An eventfd that ends that sleep, for news that the sleeper's descriptors do not tell: what another thread of this
@@ -67,24 +72,18 @@ struct Departed {
 }
 
 impl Engine {
-    pub(crate) fn new(
-        rank: usize,
-        hosts: Vec<String>,
-        routes: Routes,
-        eager: usize,
-        keep_back: Duration,
-        bell: OwnedFd,
-    ) -> Self {
+    pub(crate) fn new(rank: usize, hosts: Vec<String>, routes: Routes, keep_back: Duration, bell: OwnedFd) -> Self {
         let size = hosts.len();
         Engine {
             core: Core::new(rank, size),
             routes,
             polls: 0,
-            eager,
             hosts,
             departed: (0..size).map(|_| None).collect(),
+            uncounted: 0,
             keep_back,
             fatal: None,
+            unflushed: false,
             sleeper: false,
             bell,
             rung: false,
@@ -99,14 +98,17 @@ impl Engine {
     }
 
     /// Sends at once if that takes no waiting and no bookkeeping.
-    pub(crate) fn try_send(&mut self, peer: usize, mut header: Header, bytes: &[u8]) -> Result<bool> {
+    ///
+    /// `later`: it need not leave before the next progress.
+    pub(crate) fn try_send(&mut self, peer: usize, mut header: Header, bytes: &[u8], later: bool) -> Result<bool> {
         self.check(peer, "a send to it")?;
         if !self.core.outgoing[peer].is_empty() || !self.is_eager(peer, bytes.len()) {
             return Ok(false);
         }
         header.kind = Kind::Eager as u8;
         header.payload = length_of(bytes);
-        let sent = self.transport(peer).push(peer, &header, bytes)?;
+        self.unflushed |= later;
+        let sent = self.transport(peer).push(peer, &header, bytes, later)?;
         if sent {
             self.tell_sleeper(peer == self.core.rank);
         }
@@ -213,10 +215,28 @@ impl Engine {
         Ok(finished)
     }
 
+    /// Whether something waits for the next progress to leave.
+    pub(crate) fn is_unflushed(&self) -> bool {
+        self.unflushed
+    }
+
     /// From now on every call fails with this error.
     pub(crate) fn fail(&mut self, error: Error) {
         self.core.news += 1;
         self.fatal.get_or_insert(error);
+    }
+
+    /// The launcher says that this rank is gone and the job goes on: what has arrived from it still counts.
+    pub(crate) fn lose(&mut self, peer: usize, reason: String) {
+        if let Some(departed) = self.departed.get_mut(peer) {
+            let counts_from = Instant::now();
+            if departed.is_none() {
+                self.uncounted += 1;
+            }
+            let lost = Departed { departure: Departure::Lost(reason), counts_from, counted: false };
+            let departed = departed.get_or_insert(lost);
+            departed.counts_from = departed.counts_from.min(counts_from);
+        }
     }
 
     /// Moves what can be moved now; `true` when anything moved.
@@ -241,19 +261,25 @@ impl Engine {
     }
 
     fn step(&mut self, buffers: &mut dyn Buffers) -> Result<bool> {
+        let leave_now = std::mem::take(&mut self.unflushed);
         let mut moved = self.flush(buffers)?;
         self.polls = self.polls.wrapping_add(1);
-        let mut inbox =
-            Inbox { core: &mut self.core, departed: &mut self.departed, keep_back: self.keep_back, buffers };
+        let mut inbox = Inbox {
+            core: &mut self.core,
+            departed: &mut self.departed,
+            uncounted: &mut self.uncounted,
+            keep_back: self.keep_back,
+            buffers,
+        };
         for (transport, slow) in self.routes.transports.iter_mut().zip(&self.routes.slow) {
-            if !slow || self.polls.is_multiple_of(SLOW_POLL) {
+            if !slow || leave_now || self.polls.is_multiple_of(SLOW_POLL) {
                 moved |= transport.poll(&mut inbox)?;
             }
         }
         if !self.core.busy.is_empty() {
             moved |= self.flush(buffers)?;
         }
-        if self.departed.iter().flatten().any(|departed| !departed.counted) {
+        if self.uncounted > 0 {
             moved |= self.count_departures();
         }
         Ok(moved)
@@ -269,6 +295,7 @@ impl Engine {
                 && departed.counts_from <= now
             {
                 departed.counted = true;
+                self.uncounted -= 1;
                 let error = departure_error(peer, &self.hosts[peer], &departed.departure, "what waits for it");
                 self.core.fail_peer(peer, &error);
                 any = true;
@@ -299,7 +326,7 @@ impl Engine {
     }
 
     fn is_eager(&self, peer: usize, bytes: usize) -> bool {
-        bytes <= self.eager.min(self.routes.transports[self.routes.to[peer]].largest_payload())
+        bytes <= self.routes.eager[self.routes.to[peer]]
     }
 
     /// Hands over what waits, peer by peer, in order.
@@ -336,17 +363,17 @@ impl Engine {
     fn hand_over(&mut self, peer: usize, outgoing: &Outgoing, buffers: &mut dyn Buffers) -> Result<Handed> {
         let transport = &mut *self.routes.transports[self.routes.to[peer]];
         match outgoing {
-            Outgoing::Record(header) => Ok(Handed::all_or_none(transport.push(peer, header, &[])?)),
+            Outgoing::Record(header) => Ok(Handed::all_or_none(transport.push(peer, header, &[], false)?)),
             Outgoing::First(id) => {
                 // Gone: its call has given up before it went out.
                 let Some(send) = self.core.sends.get_mut(id) else { return Ok(Handed::All) };
                 let mut header = send.header;
                 if header.kind == Kind::RequestToSend as u8 {
-                    return Ok(Handed::all_or_none(transport.push(peer, &header, &[])?));
+                    return Ok(Handed::all_or_none(transport.push(peer, &header, &[], false)?));
                 }
                 let Some(bytes) = bytes_of(send, buffers) else { return Ok(Handed::None) };
                 header.payload = length_of(bytes);
-                let handed = transport.push(peer, &header, bytes)?;
+                let handed = transport.push(peer, &header, bytes, false)?;
                 if handed {
                     self.core.finish_send(*id, Ok(()));
                 }
@@ -361,7 +388,7 @@ impl Engine {
                 while sent < bytes.len() {
                     let piece = &bytes[sent..bytes.len().min(sent + transport.largest_payload())];
                     let header = Header { id: receiver, payload: length_of(piece), ..Header::new(Kind::Data) };
-                    if !transport.push(peer, &header, piece)? {
+                    if !transport.push(peer, &header, piece, false)? {
                         break;
                     }
                     sent += piece.len();
@@ -415,6 +442,7 @@ fn departure_error(peer: usize, host: &str, departure: &Departure, operation: &'
 struct Inbox<'a> {
     core: &'a mut Core,
     departed: &'a mut [Option<Departed>],
+    uncounted: &'a mut usize,
     keep_back: Duration,
     buffers: &'a mut dyn Buffers,
 }
@@ -426,6 +454,9 @@ impl Sink for Inbox<'_> {
 
     fn departed(&mut self, peer: usize, departure: Departure) {
         let counts_from = Instant::now() + self.keep_back;
-        self.departed[peer].get_or_insert(Departed { departure, counts_from, counted: false });
+        if self.departed[peer].is_none() {
+            self.departed[peer] = Some(Departed { departure, counts_from, counted: false });
+            *self.uncounted += 1;
+        }
     }
 }

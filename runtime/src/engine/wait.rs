@@ -5,6 +5,7 @@ use super::{
     operation::{Buffers, NoBuffers},
 };
 use crate::error::{Context, Error, Result};
+use crate::memory::{Activity, Segment};
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},
@@ -91,8 +92,52 @@ pub(crate) struct Runtime {
     /// Every descriptor that can end a wait is registered here.
     poller: Arc<OwnedFd>,
     waiting: Waiting,
-    /// Whether the rest of the job has failed.
-    lifeline: Box<dyn Fn() -> Option<Error> + Send + Sync>,
+    /// What there is to know of the rest of the job.
+    lifeline: Box<dyn Fn() -> Vec<News> + Send + Sync>,
+    /// Where this rank says what it is doing, and its place there.
+    board: Option<(Arc<Segment>, usize)>,
+}
+
+/// News of the rest of the job.
+#[derive(Clone, Debug)]
+pub(crate) enum News {
+    /// Nothing works any more.
+    Fatal(Error),
+    /// A rank is gone, and the job goes on.
+    Lost {
+        /// Its rank in the world.
+        peer: usize,
+        /// How it was lost.
+        reason: String,
+    },
+}
+
+/// Says what this rank is doing once it waits, and takes it back.
+struct Notice<'a> {
+    board: Option<&'a (Arc<Segment>, usize)>,
+    activity: Activity,
+    posted: bool,
+}
+
+impl Notice<'_> {
+    fn post(&mut self) {
+        if !self.posted
+            && let Some((segment, place)) = self.board
+        {
+            segment.publish(*place, self.activity);
+            self.posted = true;
+        }
+    }
+}
+
+impl Drop for Notice<'_> {
+    fn drop(&mut self) {
+        if self.posted
+            && let Some((segment, place)) = self.board
+        {
+            segment.publish(*place, Activity::Computing);
+        }
+    }
 }
 
 impl std::fmt::Debug for Runtime {
@@ -106,9 +151,26 @@ impl Runtime {
         engine: Engine,
         poller: Arc<OwnedFd>,
         waiting: Waiting,
-        lifeline: Box<dyn Fn() -> Option<Error> + Send + Sync>,
+        lifeline: Box<dyn Fn() -> Vec<News> + Send + Sync>,
+        board: Option<(Arc<Segment>, usize)>,
     ) -> Self {
-        Runtime { engine: Mutex::new(engine), others: Condvar::new(), poller, waiting, lifeline }
+        Runtime { engine: Mutex::new(engine), others: Condvar::new(), poller, waiting, lifeline, board }
+    }
+
+    /// Says what this rank is doing until it says something else.
+    pub(crate) fn publish(&self, activity: Activity) {
+        if let Some((segment, place)) = &self.board {
+            segment.publish(*place, activity);
+        }
+    }
+
+    fn listen(&self, engine: &mut Engine) {
+        for news in (self.lifeline)() {
+            match news {
+                News::Fatal(error) => engine.fail(error),
+                News::Lost { peer, reason } => engine.lose(peer, reason),
+            }
+        }
     }
 
     /// The engine, for a step that does not wait. A thread that panicked with the lock has left nothing half done that
@@ -117,13 +179,15 @@ impl Runtime {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes progress until `done` gives a result.
+    /// Makes progress until `done` gives a result. `activity`: what this call is, for whoever asks while it waits.
     pub(crate) fn wait<R, B: Buffers>(
         &self,
+        activity: Activity,
         buffers: &mut B,
         mut done: impl FnMut(&mut Engine, &mut B) -> Option<Result<R>>,
     ) -> Result<R> {
         let mut pace = Pace::default();
+        let mut notice = Notice { board: self.board.as_ref(), activity, posted: false };
         let mut engine = self.lock();
         // The first look: an operation that completed at once needs no progress.
         let mut seen = engine.news();
@@ -144,10 +208,9 @@ impl Runtime {
                 pace.restart();
                 continue;
             }
-            if pace.idle % LIFELINE_EVERY == LIFELINE_EVERY - 1
-                && let Some(error) = (self.lifeline)()
-            {
-                engine.fail(error);
+            notice.post();
+            if pace.idle % LIFELINE_EVERY == LIFELINE_EVERY - 1 {
+                self.listen(&mut engine);
             }
             match pace.next(self.waiting) {
                 Next::Spin => {
@@ -203,8 +266,8 @@ impl Runtime {
         }
         engine.arm(false);
         progressed?;
-        if slept? && let Some(error) = (self.lifeline)() {
-            engine.fail(error);
+        if slept? {
+            self.listen(&mut engine);
         }
         Ok(engine)
     }

@@ -1,8 +1,11 @@
-//! Memory that several processes share: the segment of a host and the rings in it.
+//! Memory that several processes share: the segment of a host and the lanes in it.
 //!
 //! Knows nothing of messages, ranks of other hosts or time.
 
-pub(crate) mod ring;
+mod activity;
+pub(crate) mod lane;
+
+pub use activity::{Activity, Operation};
 
 /// A 64-bit number as an index: the runtime is for machines where that is the same.
 #[expect(clippy::cast_possible_truncation, reason = "usize has 64 bits, as asserted")]
@@ -15,6 +18,6 @@ pub(crate) fn index(number: u64) -> usize {
 mod segment;
 
 #[cfg(not(loom))]
-pub(crate) use segment::MappedRing;
+pub(crate) use segment::MappedLane;
 #[cfg(not(loom))]
 pub use segment::Segment;

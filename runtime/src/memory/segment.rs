@@ -1,13 +1,19 @@
 //! The memory that all ranks of one host share: one sealed memfd, so that nothing has a name, nothing stays behind in
 //! `/dev/shm`, and nobody can shrink it under our feet.
 //!
-//! Layout, in bytes: a header of [`LINE`] (magic, ranks, ring size); for every rank one [`LINE`] of flags; for every
-//! ordered pair (from, to) a ring: one [`LINE`] with the consumer's position, one with the producer's, then the bytes.
-//! Pages are taken by the kernel when they are first touched, so rings that nobody uses cost nothing.
+//! Layout, in bytes: a header of [`LINE`] (magic, ranks, ring size); for every rank one [`LINE`] of flags; for every rank
+//! one [`LINE`] that says what it is doing (apart from the flags, which peers look at with every message); for every rank
+//! a set of bits (whole [`LINE`]s) that says who has ever used the lane to it; for every ordered pair (from, to) a lane:
+//! one [`LINE`] with the consumer's positions, the cells, then the bytes.
+//! Pages are taken by the kernel when they are first touched, so lanes that nobody uses cost nothing, as long as nobody
+//! looks into them either: hence the bits.
 
 #![expect(unsafe_code, reason = "memory shared with other processes")]
 
-use super::{index, ring::RingMemory};
+use super::{
+    Activity, index,
+    lane::{CELL, CELL_WORDS, LaneMemory},
+};
 use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create},
     io::Errno,
@@ -25,7 +31,11 @@ use std::{
 
 /// Two cache lines: processors fetch lines in pairs, so neighbours at this distance do not disturb each other.
 const LINE: usize = 128;
-const MAGIC: u64 = u64::from_le_bytes(*b"SPMDSEG1");
+/// Cells of a lane.
+const CELLS: usize = 64;
+/// Bytes of a lane besides its ring of bytes.
+const LANE: usize = LINE + CELLS * CELL;
+const MAGIC: u64 = u64::from_le_bytes(*b"SPMDSEG2");
 
 /// The shared memory of the ranks of one host, mapped into this process.
 #[derive(Debug)]
@@ -36,7 +46,7 @@ pub struct Segment {
     ring: usize,
 }
 
-// SAFETY: the mapping is valid in every thread until drop, and all access goes through atomics or through rings, whose
+// SAFETY: the mapping is valid in every thread until drop, and all access goes through atomics or through lanes, whose
 // two ends are each owned by one `Producer` or `Consumer`.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
@@ -126,20 +136,62 @@ impl Segment {
         self.flag(rank, 1)
     }
 
-    /// The ring that carries bytes from one rank to another.
-    pub(crate) fn ring(self: &Arc<Self>, from: usize, to: usize) -> MappedRing {
+    /// What `rank` publishes for whoever asks where it is.
+    fn activity_word(&self, rank: usize) -> &AtomicU64 {
+        assert!(rank < self.ranks);
+        // SAFETY: within the activity line of a rank that exists, aligned, and only ever accessed as an atomic.
+        unsafe { self.base.add(LINE * (1 + self.ranks + rank)).cast::<AtomicU64>().as_ref() }
+    }
+
+    /// What the rank at place `rank` of this host is doing.
+    #[must_use]
+    pub fn activity(&self, rank: usize) -> Activity {
+        Activity::unpack(self.activity_word(rank).load(Ordering::Relaxed))
+    }
+
+    /// Says what the rank at place `rank` is doing. One relaxed store.
+    pub(crate) fn publish(&self, rank: usize, activity: Activity) {
+        self.activity_word(rank).store(activity.pack(), Ordering::Relaxed);
+    }
+
+    /// Word `index` of the bits that say who has ever used the lane to `to`: rank `n` is bit `n % 64` of word `n / 64`.
+    fn users(&self, to: usize, index: usize) -> &AtomicU64 {
+        assert!(to < self.ranks && index < self.ranks.div_ceil(64));
+        // SAFETY: within the bits of a rank that exists, aligned, and only ever accessed as an atomic.
+        unsafe {
+            self.base
+                .add(users_start(self.ranks) + to * users_bytes(self.ranks))
+                .cast::<AtomicU64>()
+                .add(index)
+                .as_ref()
+        }
+    }
+
+    /// Says that `from` uses its lane to `to` from now on. Before the first record, so that whoever is told of the record
+    /// finds the lane.
+    pub(crate) fn announce(&self, from: usize, to: usize) {
+        self.users(to, from / 64).fetch_or(1 << (from % 64), Ordering::Release);
+    }
+
+    /// Those of the ranks `64 * index ..` that have ever used their ring to `to`, as bits.
+    pub(crate) fn announced(&self, to: usize, index: usize) -> u64 {
+        self.users(to, index).load(Ordering::Acquire)
+    }
+
+    /// The lane from one rank to another.
+    pub(crate) fn lane(self: &Arc<Self>, from: usize, to: usize) -> MappedLane {
         assert!(from < self.ranks && to < self.ranks);
-        let start = LINE * (1 + self.ranks) + (from * self.ranks + to) * (2 * LINE + self.ring);
-        debug_assert!(start + 2 * LINE + self.ring <= self.bytes);
+        let start = lanes_start(self.ranks) + (from * self.ranks + to) * (LANE + self.ring);
+        debug_assert!(start + LANE + self.ring <= self.bytes);
         // SAFETY: within the mapping, as computed by `total_bytes`.
         let base = unsafe { self.base.add(start) };
-        MappedRing { segment: self.clone(), base, capacity: self.ring }
+        MappedLane { segment: self.clone(), base }
     }
 }
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: mapped by us with this length; rings hold an `Arc` of the segment, so none is left.
+        // SAFETY: mapped by us with this length; lanes hold an `Arc` of the segment, so none is left.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
     }
@@ -150,90 +202,151 @@ fn total_bytes(ranks: usize, ring: usize) -> Option<usize> {
     if ranks == 0 || !ring.is_power_of_two() || ring < LINE {
         return None;
     }
-    let rings = ranks.checked_mul(ranks)?.checked_mul(ring.checked_add(2 * LINE)?)?;
-    let bytes = rings.checked_add(LINE * (1 + ranks))?;
+    // So many ranks that the sums above cannot overflow.
+    if ranks > 1 << 24 {
+        return None;
+    }
+    let lanes = ranks.checked_mul(ranks)?.checked_mul(ring.checked_add(LANE)?)?;
+    let bytes = lanes.checked_add(lanes_start(ranks))?;
     (bytes <= isize::MAX as usize).then_some(bytes)
 }
 
-/// One ring within a segment. Whoever holds it as a `Producer` or `Consumer` must be the only one at that end.
+/// Where the bits begin that say which lanes are used.
+fn users_start(ranks: usize) -> usize {
+    LINE * (1 + 2 * ranks)
+}
+
+/// Bytes of these bits for one receiver.
+fn users_bytes(ranks: usize) -> usize {
+    (ranks.div_ceil(64) * 8).next_multiple_of(LINE)
+}
+
+/// Where the lanes begin.
+fn lanes_start(ranks: usize) -> usize {
+    users_start(ranks) + ranks * users_bytes(ranks)
+}
+
+/// One lane within a segment. Whoever holds it as a `Producer` or `Consumer` must be the only one at that end.
 #[derive(Debug)]
-pub(crate) struct MappedRing {
+pub(crate) struct MappedLane {
     segment: Arc<Segment>,
     base: NonNull<u8>,
-    capacity: usize,
 }
 
 // SAFETY: see `Segment`; the pointer stays valid as long as the segment is held.
-unsafe impl Send for MappedRing {}
+unsafe impl Send for MappedLane {}
 
-impl MappedRing {
-    fn position(&self, line: usize) -> &AtomicU64 {
-        debug_assert!(line < 2 && self.segment.ring == self.capacity);
-        // SAFETY: within the two position lines of the ring, aligned, and only ever accessed as an atomic.
-        unsafe { self.base.add(line * LINE).cast::<AtomicU64>().as_ref() }
+impl MappedLane {
+    /// One of the consumer's two positions.
+    fn position(&self, index: usize) -> &AtomicU64 {
+        debug_assert!(index < 2);
+        // SAFETY: within the line of positions, aligned, and only ever accessed as an atomic.
+        unsafe { self.base.cast::<AtomicU64>().add(index).as_ref() }
+    }
+
+    /// The first word of a cell.
+    fn cell(&self, cell: usize) -> NonNull<u64> {
+        assert!(cell < CELLS);
+        // SAFETY: within the cells of the lane, which begin one line behind its base.
+        unsafe { self.base.add(LINE + cell * CELL).cast() }
+    }
+
+    fn stamp_of(&self, cell: usize) -> &AtomicU64 {
+        // SAFETY: aligned, and the first word of a cell is only ever accessed as an atomic.
+        unsafe { self.cell(cell).cast::<AtomicU64>().as_ref() }
+    }
+
+    /// `length` bytes from `at` on in the ring of bytes.
+    fn place(&self, at: usize, length: usize) -> NonNull<u8> {
+        assert!(at <= self.segment.ring && length <= self.segment.ring - at);
+        // SAFETY: within the bytes of the lane, as asserted.
+        unsafe { self.base.add(LINE + CELLS * CELL + at) }
     }
 }
 
-impl RingMemory for MappedRing {
-    fn capacity(&self) -> usize {
-        self.capacity
+impl LaneMemory for MappedLane {
+    fn cell_capacity(&self) -> usize {
+        CELLS
     }
 
-    fn head(&self) -> u64 {
-        self.position(0).load(Ordering::Acquire)
+    fn byte_capacity(&self) -> usize {
+        self.segment.ring
     }
 
-    fn set_head(&self, position: u64) {
-        self.position(0).store(position, Ordering::Release);
+    fn stamp(&self, cell: usize) -> u64 {
+        self.stamp_of(cell).load(Ordering::Acquire)
     }
 
-    fn tail(&self) -> u64 {
-        self.position(1).load(Ordering::Acquire)
+    fn set_stamp(&self, cell: usize, stamp: u64) {
+        self.stamp_of(cell).store(stamp, Ordering::Release);
     }
 
-    fn set_tail(&self, position: u64) {
-        self.position(1).store(position, Ordering::Release);
+    fn words(&self, cell: usize) -> [u64; CELL_WORDS - 1] {
+        // SAFETY: within the cell, aligned. The consumer has seen the stamp of this lap, so the producer has written
+        // these words and does not write them again before they are released. A peer that breaks this can garble the
+        // copy, but plain words have no invalid value.
+        unsafe { self.cell(cell).add(1).cast::<[u64; CELL_WORDS - 1]>().read() }
+    }
+
+    fn set_words(&self, cell: usize, words: &[u64; CELL_WORDS - 1]) {
+        // SAFETY: within the cell, aligned. The consumer has released it, so nobody else accesses these words until the
+        // stamp is published.
+        unsafe { self.cell(cell).add(1).cast::<[u64; CELL_WORDS - 1]>().write(*words) }
     }
 
     fn write(&self, at: usize, bytes: &[u8]) {
-        assert!(at <= self.capacity && bytes.len() <= self.capacity - at);
-        // SAFETY: within the ring's bytes. The producer has made sure that the consumer has released them, so nobody
-        // else accesses them until the tail is published.
-        unsafe { self.base.add(2 * LINE + at).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) }
+        let place = self.place(at, bytes.len());
+        // SAFETY: within the lane. The consumer has released these bytes, so nobody else accesses them until the stamp of
+        // their cell is published.
+        unsafe { place.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) }
     }
 
     fn read(&self, at: usize, bytes: &mut [u8]) {
-        assert!(at <= self.capacity && bytes.len() <= self.capacity - at);
-        // SAFETY: within the ring's bytes. The consumer has seen that the producer published them, and the producer
-        // does not write them again before the head is published. A peer that breaks this can garble the copy, but
-        // plain bytes have no invalid value.
-        unsafe { self.base.add(2 * LINE + at).copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) }
+        let place = self.place(at, bytes.len());
+        // SAFETY: within the lane. The consumer has seen the stamp of the cell that these bytes belong to; see `words`.
+        unsafe { place.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) }
+    }
+
+    fn released(&self) -> (u64, u64) {
+        (self.position(0).load(Ordering::Acquire), self.position(1).load(Ordering::Acquire))
+    }
+
+    fn set_released(&self, cells: u64, bytes: u64) {
+        self.position(0).store(cells, Ordering::Release);
+        self.position(1).store(bytes, Ordering::Release);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::ring::{Consumer, Producer};
+    use crate::memory::lane::{Cell, Consumer, Producer};
 
     #[test]
-    fn two_mappings_of_one_segment_see_the_same_rings() {
+    fn two_mappings_of_one_segment_see_the_same_lanes() {
         let fd = Segment::create(3, 4096).unwrap();
         let (a, b) = (Arc::new(Segment::map(&fd).unwrap()), Arc::new(Segment::map(&fd).unwrap()));
-        let mut producers: Vec<_> = (0..9_usize).map(|pair| Producer::new(a.ring(pair / 3, pair % 3))).collect();
+        let mut producers: Vec<_> = (0..9_usize).map(|pair| Producer::new(a.lane(pair / 3, pair % 3))).collect();
+        let cell = |pair: u8| Cell { flags: u32::from(pair), words: [u64::from(pair); CELL_WORDS - 1] };
         for (pair, producer) in (0_u8..).zip(&mut producers) {
-            assert!(producer.push(&[&[pair; 4096]]));
+            assert!(producer.push(&cell(pair), &[pair; 4096]));
         }
         for pair in 0..9_u8 {
-            let mut consumer = Consumer::new(b.ring(usize::from(pair / 3), usize::from(pair % 3)));
+            let consumer = Consumer::new(b.lane(usize::from(pair / 3), usize::from(pair % 3)));
             let mut bytes = [0; 4096];
-            assert_eq!(consumer.available(), 4096);
-            consumer.peek(0, &mut bytes);
+            assert_eq!(consumer.peek(), Some(cell(pair)));
+            consumer.read(0, &mut bytes);
             assert_eq!(bytes, [pair; 4096]);
         }
+        assert_eq!(b.announced(2, 0), 0);
+        a.announce(1, 2);
+        assert_eq!((b.announced(2, 0), b.announced(1, 0)), (0b10, 0));
         a.finished(2).store(1, Ordering::Release);
         assert_eq!(b.finished(2).load(Ordering::Acquire), 1);
         assert_eq!(b.sleeping(2).load(Ordering::Acquire), 0);
+        assert_eq!(b.activity(2), Activity::Outside);
+        a.publish(2, Activity::Send { to: 1, tag: 7 });
+        assert_eq!((b.activity(1), b.activity(2)), (Activity::Outside, Activity::Send { to: 1, tag: 7 }));
     }
 
     #[test]

@@ -21,7 +21,7 @@ impl Loopback {
 }
 
 impl Transport for Loopback {
-    fn push(&mut self, peer: usize, header: &Header, payload: &[u8]) -> Result<bool> {
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _later: bool) -> Result<bool> {
         debug_assert_eq!(peer, self.rank);
         self.queue.push_back((*header, payload.to_vec()));
         Ok(true)

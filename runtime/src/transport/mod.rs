@@ -30,8 +30,9 @@ pub(crate) enum Departure {
 
 /// One way to move records between ranks. Ranks are those of the world.
 pub(crate) trait Transport: Send {
-    /// Hands one record over; `false` when there is no room now (try again after `poll`).
-    fn push(&mut self, peer: usize, header: &Header, payload: &[u8]) -> Result<bool>;
+    /// Hands one record over; `false` when there is no room now (try again after `poll`). `later`: it need not leave before
+    /// the next `poll`, so that several may leave together.
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], later: bool) -> Result<bool>;
 
     /// The largest payload of one record in bytes.
     fn largest_payload(&self) -> usize;

@@ -1,17 +1,17 @@
-//! Records between the ranks of one host, through the rings of their segment.
+//! Records between the ranks of one host, through the lanes of their segment.
 //!
 //! A rank that sleeps says so in its flag; whoever changes something it may wait for (bytes arrived, room made) then
-//! writes its eventfd. Flag and ring position are two words on two sides (Dekker's pattern), hence the full fences.
+//! writes its eventfd. Flag and stamp are two words on two sides (Dekker's pattern), hence the full fences.
 
 use super::{
     Departure, Sink, Transport,
-    record::{HEADER, Header, Kind, Payload},
+    record::{Header, Kind, Payload},
 };
 use crate::{
     error::{Context, Error, Result},
     memory::{
-        MappedRing, Segment,
-        ring::{Consumer, Producer, RingMemory},
+        MappedLane, Segment,
+        lane::{Cell, Consumer, LaneMemory, Producer},
     },
 };
 use std::{
@@ -22,8 +22,12 @@ use std::{
     },
 };
 
-/// Records are padded to this, so that headers stay aligned in the ring.
-const ALIGN: usize = 8;
+/// The largest payload that travels within the cell.
+const INLINE: usize = 32;
+/// Pieces of a large message that a lane holds at once: enough to copy in and out at the same time.
+const PIECES: usize = 8;
+/// Polls between two looks at who has finished: that is one more cache line a peer.
+const LOOK_EVERY: u32 = 64;
 /// Records taken from one peer in one poll: others get their turn, and replies leave.
 const BURST: usize = 64;
 
@@ -35,17 +39,25 @@ pub(crate) struct SharedMemory {
     local: usize,
     /// For every rank of the world its place on this host.
     local_of: Vec<Option<u32>>,
-    /// For every place the rank of the world, its two rings and its eventfd; none for ourselves.
+    /// For every place the rank of the world and its two lanes; none for ourselves.
     peers: Vec<Option<Peer>>,
+    /// Places whose lane to us is in use. Others are not looked at: that alone would make the kernel find memory for
+    /// them, and there are as many as pairs of ranks.
+    active: Vec<usize>,
+    /// Those of `active`, as the segment says it: in words of 64 places.
+    announced: Vec<u64>,
     wake: Vec<OwnedFd>,
     largest: usize,
+    /// Polls since we last looked who has finished.
+    since_look: u32,
 }
 
+/// Lanes are taken in hand when they are first used.
 #[derive(Debug)]
 struct Peer {
     rank: usize,
-    out: Producer<MappedRing>,
-    inn: Consumer<MappedRing>,
+    out: Option<Producer<MappedLane>>,
+    inn: Option<Consumer<MappedLane>>,
     departed: bool,
 }
 
@@ -56,15 +68,49 @@ impl SharedMemory {
         let mut peers = Vec::with_capacity(ranks.len());
         for (place, &rank) in ranks.iter().enumerate() {
             local_of[rank] = u32::try_from(place).ok();
-            peers.push((place != local).then(|| Peer {
-                rank,
-                out: Producer::new(segment.ring(local, place)),
-                inn: Consumer::new(segment.ring(place, local)),
-                departed: false,
-            }));
+            peers.push((place != local).then_some(Peer { rank, out: None, inn: None, departed: false }));
         }
-        let largest = (segment.ring(local, local).capacity() / 4).saturating_sub(HEADER) & !(ALIGN - 1);
-        SharedMemory { segment, local, local_of, peers, wake, largest }
+        let largest = segment.lane(local, local).byte_capacity() / PIECES;
+        let announced = vec![0; ranks.len().div_ceil(64)];
+        SharedMemory { segment, local, local_of, peers, active: Vec::new(), announced, wake, largest, since_look: 0 }
+    }
+
+    /// Takes lanes in hand that peers have begun to use.
+    fn find_active(&mut self) {
+        for (index, known) in self.announced.iter_mut().enumerate() {
+            let now = self.segment.announced(self.local, index);
+            let mut new = now & !*known;
+            *known |= now;
+            while new != 0 {
+                let place = 64 * index + new.trailing_zeros() as usize;
+                new &= new - 1;
+                if let Some(Some(peer)) = self.peers.get_mut(place) {
+                    peer.inn = Some(Consumer::new(self.segment.lane(place, self.local)));
+                    self.active.push(place);
+                }
+            }
+        }
+    }
+
+    /// Tells who has dropped its world; `true` when anybody has.
+    fn find_departed(&mut self, sink: &mut dyn Sink) -> bool {
+        let mut moved = false;
+        for place in 0..self.peers.len() {
+            let gone = self.peers[place].as_ref().is_some_and(|peer| !peer.departed)
+                && self.segment.finished(place).load(Ordering::Acquire) != 0;
+            if !gone {
+                continue;
+            }
+            moved = true;
+            // The flag was set after the last record was published: look once more.
+            self.find_active();
+            let Some(peer) = self.peers[place].as_mut() else { continue };
+            if peer.inn.as_ref().is_none_or(|lane| lane.peek().is_none()) {
+                peer.departed = true;
+                sink.departed(peer.rank, Departure::Finished);
+            }
+        }
+        moved
     }
 
     /// The eventfd that wakes this rank.
@@ -92,11 +138,15 @@ impl SharedMemory {
 }
 
 impl Transport for SharedMemory {
-    fn push(&mut self, peer: usize, header: &Header, payload: &[u8]) -> Result<bool> {
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _later: bool) -> Result<bool> {
         let Some(place) = self.local_of[peer].map(|place| place as usize) else { return Ok(false) };
         let Some(to) = self.peers[place].as_mut() else { return Ok(false) };
-        let padding = payload.len().wrapping_neg() % ALIGN;
-        if !to.out.push(&[bytemuck::bytes_of(header), payload, &[0; ALIGN][..padding]]) {
+        let (cell, bytes) = pack(header, payload);
+        let out = to.out.get_or_insert_with(|| {
+            self.segment.announce(self.local, place);
+            Producer::new(self.segment.lane(self.local, place))
+        });
+        if !out.push(&cell, bytes) {
             return Ok(false);
         }
         self.wake(place)?;
@@ -109,30 +159,36 @@ impl Transport for SharedMemory {
 
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {
         let mut moved = false;
-        for place in 0..self.peers.len() {
-            let Some(peer) = self.peers[place].as_mut() else { continue };
-            let mut taken = 0;
-            while taken < BURST && peer.inn.available() > 0 {
-                receive(peer, sink)?;
+        self.find_active();
+        for at in 0..self.active.len() {
+            let place = self.active[at];
+            let Some(Peer { rank, inn: Some(lane), .. }) = self.peers[place].as_mut() else { continue };
+            let (mut taken, mut released) = (0, false);
+            while taken < BURST
+                && let Some(cell) = lane.peek()
+            {
+                released |= receive(*rank, lane, &cell, sink)?;
                 taken += 1;
             }
             if taken > 0 {
                 moved = true;
-                // It may sleep because its ring was full.
-                self.wake(place)?;
-            } else if !peer.departed && self.segment.finished(place).load(Ordering::Acquire) != 0 {
-                // The flag was set after the last record was published: look once more.
-                if peer.inn.available() == 0 {
-                    peer.departed = true;
-                    sink.departed(peer.rank, Departure::Finished);
+                released |= lane.publish();
+                if released {
+                    // It may sleep because its lane was full.
+                    self.wake(place)?;
                 }
-                moved = true;
             }
+        }
+        self.since_look += 1;
+        if self.since_look >= LOOK_EVERY {
+            self.since_look = 0;
+            moved |= self.find_departed(sink);
         }
         Ok(moved)
     }
 
     fn arm(&mut self) {
+        self.since_look = LOOK_EVERY;
         self.segment.sleeping(self.local).store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
@@ -152,41 +208,110 @@ impl Transport for SharedMemory {
     }
 }
 
-/// Takes one record out of the ring from `peer`.
-fn receive(peer: &mut Peer, sink: &mut dyn Sink) -> Result<()> {
-    let corrupt = |what| Error::Corrupt { peer: peer.rank, what };
-    let available = peer.inn.available();
-    if available < HEADER {
-        return Err(corrupt("half a header"));
+/// A record as a cell: kind and inline length in the flags, then signature and payload length, context, tag, and either
+/// the payload or the total and the id. What is inline needs neither: it is a whole message.
+fn pack<'a>(header: &Header, payload: &'a [u8]) -> (Cell, &'a [u8]) {
+    let mut words =
+        [u64::from(header.signature) | u64::from(header.payload) << 32, header.context, header.tag, 0, 0, 0, 0];
+    let inline = header.kind == Kind::Eager as u8 && payload.len() <= INLINE;
+    if inline {
+        bytemuck::bytes_of_mut(&mut words)[3 * 8..3 * 8 + payload.len()].copy_from_slice(payload);
+        return (Cell { flags: u32::from(header.kind) | IS_INLINE, words }, &[]);
     }
-    let mut bytes = [0; HEADER];
-    peer.inn.peek(0, &mut bytes);
-    let header = Header::from_bytes(&bytes);
-    let length = (header.payload as usize).next_multiple_of(ALIGN);
-    if Kind::from_byte(header.kind).is_none() || available - HEADER < length {
-        return Err(corrupt("unknown kind or length"));
-    }
-    let mut payload = InRing { ring: &peer.inn, at: HEADER, left: header.payload as usize };
-    let delivered = sink.record(peer.rank, &header, &mut payload);
-    peer.inn.release(HEADER + length);
-    delivered
+    words[3] = header.total;
+    words[4] = header.id;
+    (Cell { flags: u32::from(header.kind), words }, payload)
 }
 
-/// A payload that still lies in the ring.
-struct InRing<'a, M> {
-    ring: &'a Consumer<M>,
+/// Set in a cell's flags when the payload is in the cell.
+const IS_INLINE: u32 = 1 << 8;
+
+/// The header in a cell; `None` when no correct peer writes such a cell.
+fn unpack(cell: &Cell) -> Option<Header> {
+    let [first, context, tag, total, id, ..] = cell.words;
+    let kind = Kind::from_byte(u8::try_from(cell.flags & !IS_INLINE).ok()?)?;
+    let payload = u32::try_from(first >> 32).ok()?;
+    let signature = u32::try_from(first & u64::from(u32::MAX)).ok()?;
+    let header = Header { signature, context, tag, payload, ..Header::new(kind) };
+    if cell.flags & IS_INLINE == 0 {
+        return Some(Header { total, id, ..header });
+    }
+    (kind == Kind::Eager && payload as usize <= INLINE).then_some(Header { total: u64::from(payload), ..header })
+}
+
+/// Takes one record out of the lane from `peer`; `true` when that made room that the peer may wait for.
+fn receive(peer: usize, lane: &mut Consumer<MappedLane>, cell: &Cell, sink: &mut dyn Sink) -> Result<bool> {
+    let corrupt = |what| Error::Corrupt { peer, what };
+    let header = unpack(cell).ok_or(corrupt("a cell that is no record"))?;
+    let length = header.payload as usize;
+    if cell.flags & IS_INLINE != 0 {
+        let mut payload = &bytemuck::bytes_of(&cell.words)[3 * 8..3 * 8 + length];
+        sink.record(peer, &header, &mut payload as &mut dyn Payload)?;
+        return Ok(lane.release(0));
+    }
+    if length > lane.capacity() {
+        return Err(corrupt("a length beyond the lane"));
+    }
+    let mut payload = InLane { lane: &*lane, at: 0, left: length };
+    sink.record(peer, &header, &mut payload)?;
+    Ok(lane.release(length))
+}
+
+/// A payload that still lies in the lane.
+struct InLane<'a, M> {
+    lane: &'a Consumer<M>,
     at: usize,
     left: usize,
 }
 
-impl<M: RingMemory> Payload for InRing<'_, M> {
+impl<M: LaneMemory> Payload for InLane<'_, M> {
     fn len(&self) -> usize {
         self.left
     }
 
     fn copy_to(&mut self, out: &mut [u8]) {
-        self.ring.peek(self.at, out);
+        self.lane.read(self.at, out);
         self.at += out.len();
         self.left -= out.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_record_survives_its_cell() {
+        let payload: Vec<u8> = (0..100).collect();
+        for kind in [Kind::Eager, Kind::RequestToSend, Kind::ClearToSend, Kind::Discard, Kind::Data, Kind::Abandon] {
+            for length in [0, 1, INLINE - 1, INLINE, INLINE + 1, 100] {
+                let total = if kind == Kind::Eager { length as u64 } else { u64::MAX - 1 };
+                let header = Header {
+                    signature: 0xdead_beef,
+                    context: u64::MAX - 2,
+                    tag: u64::MAX - 3,
+                    total,
+                    id: 7,
+                    payload: u32::try_from(length).unwrap(),
+                    ..Header::new(kind)
+                };
+                let (cell, bytes) = pack(&header, &payload[..length]);
+                let inline = kind == Kind::Eager && length <= INLINE;
+                assert_eq!(bytes.len(), if inline { 0 } else { length });
+                let id = if inline { 0 } else { 7 };
+                assert_eq!(unpack(&cell), Some(Header { id, ..header }));
+            }
+        }
+    }
+
+    #[test]
+    fn cells_that_no_peer_writes_are_refused() {
+        let words = [0; 7];
+        for flags in [0, 99, IS_INLINE, IS_INLINE | Kind::Data as u32, 1 << 20 | Kind::Eager as u32] {
+            assert_eq!(unpack(&Cell { flags, words }), None, "{flags:x}");
+        }
+        let too_long =
+            Cell { flags: Kind::Eager as u32 | IS_INLINE, words: [(INLINE as u64 + 1) << 32, 0, 0, 0, 0, 0, 0] };
+        assert_eq!(unpack(&too_long), None);
     }
 }

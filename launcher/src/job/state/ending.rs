@@ -11,7 +11,19 @@ impl Job {
         if self.outcome.is_none() || matches!(self.phase, Phase::Settling(_)) {
             self.outcome = Some(failure);
         }
-        self.stop(now);
+        self.stop(now, libc::SIGTERM);
+    }
+
+    /// A rank failed and the others go on: the first failure still decides the exit code.
+    pub(super) fn go_on_without(&mut self, rank: usize, failure: Failure) {
+        let reason = failure.message.clone();
+        self.actions.push(Action::Notice(format!("{reason}; the other ranks go on")));
+        self.outcome.get_or_insert(failure);
+        self.failed += 1;
+        let rank = u32::try_from(rank).unwrap_or(u32::MAX);
+        for host in self.started().into_iter().filter(|_| self.released).collect::<Vec<_>>() {
+            self.actions.push(Action::Send(host, ToAgent::RankLost { rank, reason: reason.clone() }));
+        }
     }
 
     /// A rank ended with an ordinary exit code: perhaps only because another was killed.
@@ -20,11 +32,15 @@ impl Job {
             return;
         }
         self.outcome = Some(failure);
-        if self.ranks.iter().all(|r| r.exited) { self.stop(now) } else { self.phase = Phase::Settling(now + SETTLE) }
+        if self.ranks.iter().all(|r| r.exited) {
+            self.stop(now, libc::SIGTERM)
+        } else {
+            self.phase = Phase::Settling(now + SETTLE)
+        }
     }
 
-    /// Ends everything that runs.
-    fn stop(&mut self, now: Instant) {
+    /// Ends everything that runs; `signal` is what ranks get first.
+    pub(super) fn stop(&mut self, now: Instant, signal: i32) {
         if matches!(self.phase, Phase::Stopping(_) | Phase::Finished) {
             return;
         }
@@ -34,7 +50,7 @@ impl Job {
             match self.hosts[host].link {
                 Link::Waiting => self.hosts[host].link = Link::Gone,
                 Link::Connecting(_) | Link::Ready => self.give_up(host),
-                Link::Started => self.actions.push(Action::Send(host, ToAgent::Stop)),
+                Link::Started => self.actions.push(Action::Send(host, ToAgent::Stop { signal })),
                 Link::Done | Link::Gone => {}
             }
         }
@@ -44,16 +60,17 @@ impl Job {
     pub(super) fn interrupt(&mut self, now: Instant, signal: i32) {
         self.interrupts += 1;
         let already = self.outcome.is_some() && matches!(self.phase, Phase::Stopping(_));
+        self.signals.forget_stop();
         let name = crate::exit::signal_name(signal);
         let exit = ExitCode::Signal(u8::try_from(signal).unwrap_or(0));
-        self.fail(now, Failure::new(exit, format!("interrupted by {name}")));
+        if self.outcome.is_none() || matches!(self.phase, Phase::Settling(_)) {
+            self.outcome = Some(Failure::new(exit, format!("interrupted by {name}")));
+        }
+        // Ranks get what we got, except that the end of the terminal is an end for them, too.
+        self.stop(now, if signal == libc::SIGINT { signal } else { libc::SIGTERM });
         match (self.interrupts, already) {
             (1, false) => {}
-            (1 | 2, _) => {
-                for host in self.started() {
-                    self.actions.push(Action::Send(host, ToAgent::Signal { signal: libc::SIGKILL }));
-                }
-            }
+            (1 | 2, _) => drop(self.signal_all(libc::SIGKILL)),
             _ => {
                 for host in self.started() {
                     self.give_up(host);
@@ -62,34 +79,17 @@ impl Job {
         }
     }
 
-    /// Passes a signal on to every rank.
-    pub(super) fn forward(&mut self, signal: i32) {
-        let hosts = self.started();
-        if hosts.is_empty() || self.phase != Phase::Running {
-            return;
-        }
-        self.signalling = Some((signal, hosts.len(), 0));
-        for host in hosts {
-            self.actions.push(Action::Send(host, ToAgent::Signal { signal }));
-        }
-    }
-
-    /// A signal that reached nobody must not pass for delivered.
-    pub(super) fn signalled(&mut self, count: u32) {
-        let Some((signal, missing, reached)) = self.signalling else { return };
-        let (missing, reached) = (missing.saturating_sub(1), reached + count);
-        self.signalling = Some((signal, missing, reached)).filter(|_| missing > 0);
-        if missing == 0 && reached == 0 {
-            self.actions.push(Action::Notice(format!("{} reached no process", crate::exit::signal_name(signal))));
-        }
-    }
-
-    fn started(&self) -> Vec<usize> {
+    pub(super) fn started(&self) -> Vec<usize> {
         (0..self.hosts.len()).filter(|h| self.hosts[*h].link == Link::Started).collect()
     }
 
     /// What is due.
     pub(super) fn on_time(&mut self, now: Instant) {
+        if self.signals.is_stopped() {
+            return;
+        }
+        self.suspend_late(now);
+        self.report_late(now);
         for host in 0..self.hosts.len() {
             if matches!(self.hosts[host].link, Link::Connecting(until) if until <= now) {
                 let message = format!(
@@ -111,14 +111,15 @@ impl Job {
                 ranks::list(&missing),
                 crate::settings::show_duration(self.plan.start_timeout.unwrap_or_default()),
             );
-            self.fail(now, Failure::new(ExitCode::Timeout, message));
+            self.report_and_fail(now, Failure::new(ExitCode::Timeout, message));
         }
         if self.job_deadline().is_some_and(|until| until <= now) {
             let limit = crate::settings::show_duration(self.plan.timeout.unwrap_or_default());
-            self.fail(now, Failure::new(ExitCode::Timeout, format!("the job did not end within {limit} (--timeout)")));
+            let message = format!("the job did not end within {limit} (--timeout)");
+            self.report_and_fail(now, Failure::new(ExitCode::Timeout, message));
         }
         match self.phase {
-            Phase::Settling(until) if until <= now => self.stop(now),
+            Phase::Settling(until) if until <= now => self.stop(now, libc::SIGTERM),
             Phase::Stopping(until) if until <= now => {
                 for host in self.started() {
                     self.actions.push(Action::Notice(format!(
@@ -137,8 +138,20 @@ impl Job {
 
     /// A link is down.
     pub(super) fn ended(&mut self, now: Instant, host: usize, failure: Failure) {
+        self.signals.forget(host);
         match self.hosts[host].link {
             Link::Done | Link::Gone => self.hosts[host].link = Link::Gone,
+            Link::Started if self.plan.keep_going && self.released && self.phase == Phase::Running => {
+                self.hosts[host].link = Link::Gone;
+                for rank in 0..self.ranks.len() {
+                    if self.ranks[rank].host == host && !self.ranks[rank].exited {
+                        (self.ranks[rank].exited, self.ranks[rank].ended) = (true, Some(now));
+                        let who = self.describe(rank);
+                        let failure = Failure::new(failure.exit, format!("{who} is lost: {}", failure.message));
+                        self.go_on_without(rank, failure);
+                    }
+                }
+            }
             _ => {
                 self.hosts[host].link = Link::Gone;
                 self.fail(now, failure);
@@ -162,7 +175,9 @@ impl Job {
     pub(super) fn listens_to(&self, host: usize, frame: &FromAgent) -> bool {
         match self.hosts[host].link {
             Link::Started => !matches!(frame, FromAgent::Hello { .. }),
-            Link::Connecting(_) => matches!(frame, FromAgent::Hello { .. } | FromAgent::Warning { .. }),
+            Link::Connecting(_) => {
+                matches!(frame, FromAgent::Hello { .. } | FromAgent::Node(_) | FromAgent::Warning { .. })
+            }
             Link::Ready => matches!(frame, FromAgent::Warning { .. }),
             Link::Gone | Link::Waiting | Link::Done => false,
         }
@@ -172,6 +187,9 @@ impl Job {
         let over = self.hosts.iter().all(|h| matches!(h.link, Link::Done | Link::Gone));
         if over && self.phase != Phase::Finished {
             self.phase = Phase::Finished;
+            if let Some(failure) = self.outcome.as_mut().filter(|_| self.failed > 1) {
+                failure.message = format!("{} ranks failed, the first one: {}", self.failed, failure.message);
+            }
             self.actions.push(Action::StopStdin);
             self.actions.push(Action::Finish);
         }

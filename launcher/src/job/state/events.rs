@@ -1,7 +1,7 @@
 //! What each event means.
 
 use super::super::{agreement, release};
-use super::{Action, Event, Job, Link, Phase, stdin};
+use super::{Action, Event, Job, Link, Phase};
 use crate::exit::{ExitCode, Failure, signal_name};
 use rustix::io::Errno;
 use spmd::bootstrap::messages::{Exit, FromAgent, Hello, PROTOCOL, Release, SpawnFailure, ToAgent};
@@ -13,17 +13,20 @@ impl Job {
             Event::Tick => {}
             Event::Stage(host, stage) => self.hosts[host].stage = stage,
             Event::Ended(host, failure) => self.ended(now, host, failure),
-            Event::Signal(signal @ (libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT)) => {
-                self.interrupt(now, signal);
-            }
+            Event::Signal(signal @ (libc::SIGINT | libc::SIGTERM | libc::SIGHUP)) => self.interrupt(now, signal),
+            Event::Signal(libc::SIGQUIT) => self.quit(now),
+            Event::Signal(libc::SIGTSTP) => self.suspend(now),
+            Event::Signal(libc::SIGCONT) => self.resume(now),
             Event::Signal(signal) => self.forward(signal),
-            Event::Stdin(data) => {
-                if let Some(reader) = self.ranks.first().filter(|r| !r.exited)
-                    && self.hosts[reader.host].link == Link::Started
+            Event::Stdin(data) => self.input(data),
+            Event::OutputTaken(rank, bytes) => {
+                if let Some(state) = self.ranks.get(rank as usize).filter(|r| !r.exited)
+                    && self.hosts[state.host].link == Link::Started
                 {
-                    self.actions.push(Action::Send(reader.host, ToAgent::Stdin { rank: 0, data }));
+                    self.actions.push(Action::Send(state.host, ToAgent::OutputTaken { rank, bytes }));
                 }
             }
+            Event::OutputFailed(reason) => self.fail(now, Failure::new(ExitCode::Internal, reason)),
             Event::OutputBroken(Errno::PIPE) => {
                 let exit = ExitCode::Signal(u8::try_from(libc::SIGPIPE).unwrap_or(0));
                 self.fail(now, Failure::new(exit, "standard output was closed by its reader"));
@@ -59,12 +62,11 @@ impl Job {
             FromAgent::Hello { allowed_cores, identity, pid, .. } => {
                 let state = &mut self.hosts[host];
                 (state.cores, state.machine, state.agent_pid) = (allowed_cores, identity, pid);
-                state.link = Link::Ready;
+                self.greeted(host);
                 self.connect_next(now);
-                if self.hosts.iter().all(|h| matches!(h.link, Link::Ready | Link::Gone)) {
-                    self.start(now);
-                }
+                self.start_when_ready(now);
             }
+            FromAgent::Node(node) => self.described(now, host, node),
             FromAgent::Stray { what } => {
                 let decided = crate::settings::decided(&self.plan.start.snapshot, &what);
                 if self.strays.insert((host, what.clone())) {
@@ -74,11 +76,9 @@ impl Job {
                 }
             }
             FromAgent::Warning { text } => self.actions.push(Action::Notice(format!("host {name}: {text}"))),
-            FromAgent::Spawned { pid, .. } => {
-                self.ranks[rank].pid = pid;
-                if rank == 0 {
-                    self.actions.push(Action::ReadStdin(stdin::WINDOW));
-                }
+            FromAgent::Spawned { pid, cpus, .. } => {
+                self.ranks[rank].started = Some(now);
+                self.spawned(rank, pid, cpus);
             }
             FromAgent::SpawnFailed { reason, kind, .. } => {
                 let exit = match kind {
@@ -89,8 +89,7 @@ impl Job {
                 };
                 self.fail(now, Failure::new(exit, format!("host {name}: rank {rank} cannot be started: {reason}")));
             }
-            FromAgent::StdinTaken { bytes: 0, .. } => self.actions.push(Action::StopStdin),
-            FromAgent::StdinTaken { bytes, .. } => self.actions.push(Action::ReadStdin(bytes)),
+            FromAgent::StdinTaken { bytes, .. } => self.input_taken(rank, bytes),
             FromAgent::RankHello { hello, .. } => self.rank_hello(now, rank, hello),
             FromAgent::RankFinalized { .. } => self.ranks[rank].finalized = true,
             FromAgent::RankAbort { code, message, .. } => {
@@ -109,7 +108,8 @@ impl Job {
                 self.fail(now, Failure::new(ExitCode::Protocol, text));
             }
             FromAgent::Exited { exit, .. } => self.rank_exited(now, rank, exit),
-            FromAgent::Signalled { count } => self.signalled(count),
+            FromAgent::Signalled { count } => self.signalled(host, count),
+            FromAgent::Report { ranks } => self.reported(now, host, ranks),
             FromAgent::Failed { reason } => {
                 self.fail(now, Failure::new(ExitCode::Internal, format!("host {name}: {reason}")));
             }
@@ -156,10 +156,14 @@ impl Job {
             return;
         }
         let waiting = self.ranks.iter().position(|r| r.hello.is_some());
-        let gone = self.ranks.iter().position(|r| r.exited && r.hello.is_none());
-        if let (Some(waiting), Some(gone)) = (waiting, gone) {
+        let gone = self.ranks.iter().position(|r| r.exited && (r.hello.is_none() || self.plan.keep_going));
+        if let (Some(waiting), Some(gone)) = (waiting, gone.filter(|gone| Some(*gone) != waiting)) {
+            let end = match self.ranks[gone].exit {
+                Some(Exit::Code(code)) => format!("ended with exit code {code}"),
+                _ => "was killed".to_string(),
+            };
             let reason = format!(
-                "{} ended with exit code 0 without World::init, in which {} waits for it",
+                "{} {end} without World::init, in which {} waits for it",
                 self.describe(gone),
                 self.describe(waiting)
             );
@@ -177,37 +181,50 @@ impl Job {
     }
 
     fn rank_exited(&mut self, now: Instant, rank: usize, exit: Exit) {
-        self.ranks[rank].exited = true;
-        if rank == 0 {
-            self.actions.push(Action::StopStdin);
-        }
+        let state = &mut self.ranks[rank];
+        (state.exited, state.exit, state.ended) = (true, Some(exit), Some(now));
+        self.input_taken(rank, 0);
         let who = self.describe(rank);
         match exit {
             Exit::Code(0) => {
                 let state = &self.ranks[rank];
-                if state.hello.is_some() && !state.finalized && self.outcome.is_none() {
+                if state.hello.is_some() && !state.finalized && (self.outcome.is_none() || self.plan.keep_going) {
                     let text = format!(
                         "{who} left with exit code 0 before its World was dropped: return from main instead of calling \
                          exit"
                     );
-                    self.fail_softly(now, Failure::new(ExitCode::Protocol, text));
+                    self.rank_failed(now, rank, Failure::new(ExitCode::Protocol, text), true);
                 }
                 self.check_init(now);
             }
             Exit::Code(code) => {
                 let number = u8::try_from(code & 0xff).unwrap_or(u8::MAX);
-                self.fail_softly(now, Failure::new(ExitCode::Rank(number), format!("{who} exited with code {code}")));
+                let failure = Failure::new(ExitCode::Rank(number), format!("{who} exited with code {code}"));
+                self.rank_failed(now, rank, failure, true);
             }
             Exit::Signal { signal, core } => {
                 let core = if core { ", core dumped" } else { "" };
                 let text = format!("{who} was killed by {} (signal {signal}{core})", signal_name(signal));
                 let number = u8::try_from(signal).unwrap_or(0);
-                self.fail(now, Failure::new(ExitCode::Signal(number), text));
+                self.rank_failed(now, rank, Failure::new(ExitCode::Signal(number), text), false);
             }
         }
     }
 
-    fn describe(&self, rank: usize) -> String {
+    /// One rank failed: the job ends, or goes on without it. `softly`: perhaps only because another one failed.
+    fn rank_failed(&mut self, now: Instant, rank: usize, failure: Failure, softly: bool) {
+        let goes_on = self.plan.keep_going && matches!(self.phase, Phase::Running);
+        match (goes_on, softly) {
+            (true, _) => {
+                self.go_on_without(rank, failure);
+                self.check_init(now);
+            }
+            (false, true) => self.fail_softly(now, failure),
+            (false, false) => self.fail(now, failure),
+        }
+    }
+
+    pub(super) fn describe(&self, rank: usize) -> String {
         let state = &self.ranks[rank];
         format!("rank {rank} on host {} (pid {})", self.host_name(state.host), state.pid)
     }

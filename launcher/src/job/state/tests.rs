@@ -1,8 +1,13 @@
 #![expect(clippy::cast_possible_truncation, reason = "ranks of a test are small numbers")]
 
+mod life;
+
 use super::*;
-use spmd::bootstrap::messages::{Exit, Hello, JobKey, Release, SpawnFailure};
+use crate::placement::Request;
+use spmd::bootstrap::messages::{Exit, Hello, JobKey, Release, SpawnFailure, StdinTarget};
 use spmd::config::{Snapshot, Value};
+
+mod placing;
 
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -24,8 +29,11 @@ fn plan(hosts: &[(&str, Option<u32>)], ranks: Option<u32>) -> Plan {
     };
     Plan {
         hosts: hosts.iter().map(spec).collect(),
-        ranks,
-        oversubscribe: false,
+        placement: Request { ranks, ..Request::default() },
+        detail: None,
+        topologies: vec![],
+        shown: crate::report::Options::default(),
+        ending: Ending::Run,
         hosts_named: true,
         same_machine_allowed: false,
         start: Start {
@@ -42,6 +50,11 @@ fn plan(hosts: &[(&str, Option<u32>)], ranks: Option<u32>) -> Plan {
             files_read: vec![],
             variables_read: vec![],
             oversubscribed: false,
+            placements: vec![],
+            stdin: StdinTarget::Rank(0),
+            prompts: None,
+            output_window: 1 << 16,
+            survives: false,
         },
         snapshot_hash: [7; 32],
         window: 64,
@@ -49,6 +62,8 @@ fn plan(hosts: &[(&str, Option<u32>)], ranks: Option<u32>) -> Plan {
         start_timeout: Some(60 * S),
         grace: S,
         timeout: None,
+        keep_going: false,
+        interactive: false,
     }
 }
 
@@ -67,7 +82,7 @@ impl World {
         world.hello(0, 2);
         world.hello(1, 2);
         for rank in 0..4 {
-            world.say(rank / 2, FromAgent::Spawned { rank: rank as u32, pid: 100 + rank as u32 });
+            world.say(rank / 2, FromAgent::Spawned { rank: rank as u32, pid: 100 + rank as u32, cpus: String::new() });
         }
         world.done.clear();
         world
@@ -87,8 +102,11 @@ impl World {
                 Action::Connect(host) => format!("connect {host}"),
                 Action::Close(host) => format!("close {host}"),
                 Action::Notice(text) => format!("notice {text}"),
+                Action::Report(text) | Action::Picture(text) => format!("report {text}"),
                 Action::ReadStdin(bytes) => format!("read {bytes}"),
-                Action::StopStdin => continue,
+                Action::StopStdin | Action::Placed(_) => continue,
+                Action::Show(text) => format!("show {text}"),
+                Action::StopSelf => "stop self".to_string(),
                 Action::Finish => {
                     assert!(!self.finished, "a job ends once");
                     self.finished = true;
@@ -102,9 +120,16 @@ impl World {
                     }
                     ToAgent::Release(Release { addresses }) => format!("release {host} {}", addresses.len()),
                     ToAgent::Refuse { .. } => format!("refuse {host}"),
-                    ToAgent::Stdin { rank, data } => format!("stdin {host} {rank} {}", data.len()),
+                    ToAgent::Stdin { rank, data } => {
+                        format!("stdin {host} {} {}", rank.map_or("all".to_string(), |r| r.to_string()), data.len())
+                    }
+                    ToAgent::OutputTaken { rank, bytes } => format!("taken {host} {rank} {bytes}"),
+                    ToAgent::Report => format!("report {host}"),
+                    ToAgent::RankLost { rank, .. } => format!("lost {host} {rank}"),
                     ToAgent::Signal { signal } => format!("signal {host} {signal}"),
-                    ToAgent::Stop => format!("stop {host}"),
+                    ToAgent::Describe(detail) => format!("describe {host} {detail:?}"),
+                    ToAgent::Stop { signal: libc::SIGTERM } => format!("stop {host}"),
+                    ToAgent::Stop { signal } => format!("stop {host} with {signal}"),
                 },
             });
         }
@@ -157,6 +182,11 @@ impl World {
     fn pass(&mut self, time: Duration) {
         self.now += time;
         self.event(Event::Tick);
+    }
+
+    /// Agents do not say in time what their ranks are doing.
+    fn no_report(&mut self) {
+        self.pass(500 * MS);
     }
 
     fn did(&mut self) -> Vec<String> {
@@ -239,10 +269,9 @@ fn without_named_hosts_this_machine_takes_every_rank_and_says_when_they_are_too_
 
 #[test]
 fn more_ranks_than_slots_are_refused_with_the_numbers_of_each_host() {
-    // Before any connection when everything is known …
-    let mut w = World::begin(plan(&[("a", Some(2)), ("b", Some(1))], Some(4)));
-    w.event(Event::Tick);
-    assert!(w.finished && !w.done.contains(&"connect 0".to_string()));
+    // At once and before any connection when everything is known …
+    let w = World::begin(plan(&[("a", Some(2)), ("b", Some(1))], Some(4)));
+    assert_eq!(w.done, ["finish"]);
     assert_eq!(w.code(), 75);
     assert!(w.message().contains("4 ranks") && w.message().contains("a: 2, b: 1"), "{}", w.message());
     // … and after it otherwise.
@@ -251,7 +280,10 @@ fn more_ranks_than_slots_are_refused_with_the_numbers_of_each_host() {
     w.hello(1, 9);
     assert_eq!(w.code(), 75);
     assert!(w.message().contains("a: 2, b: 1"), "{}", w.message());
-    let mut w = World::begin(Plan { oversubscribe: true, ..plan(&[("a", Some(1))], Some(2)) });
+    let mut w = World::begin(Plan {
+        placement: Request { ranks: Some(2), oversubscribe: true, ..Request::default() },
+        ..plan(&[("a", Some(1))], None)
+    });
     w.hello(0, 1);
     assert_eq!(w.did()[1], r#"start 0 as 0 of ["a"] ranks [0, 0] oversubscribed"#);
 }
@@ -397,6 +429,7 @@ fn ranks_that_never_come_are_listed_when_the_time_is_over() {
     w.pass(59 * S);
     assert_eq!(w.code(), 0);
     w.pass(S);
+    w.no_report();
     assert_eq!(w.code(), 124);
     assert!(w.message().contains("ranks 0, 2, 3") && w.message().contains("1min"), "{}", w.message());
     // Zero means no limit.
@@ -449,6 +482,28 @@ fn an_interrupt_is_legal_in_every_state() {
     w.event(Event::Signal(libc::SIGINT));
     assert_eq!(w.did(), ["connect 0", "close 0", "finish"]);
     assert_eq!(w.code(), 130);
+    // While ranks are started, and while some wait in init.
+    for waiting in [false, true] {
+        let mut w = World::running();
+        if waiting {
+            w.init(0);
+        }
+        w.event(Event::Signal(libc::SIGINT));
+        assert_eq!(w.did(), ["stop 0 with 2", "stop 1 with 2"], "ranks get the signal itself first");
+        assert_eq!(w.code(), 130);
+    }
+    // While a report is made, and while this process is about to stop.
+    let mut w = World::released();
+    w.event(Event::Signal(libc::SIGQUIT));
+    w.event(Event::Signal(libc::SIGTSTP));
+    w.did();
+    w.event(Event::Signal(libc::SIGINT));
+    assert_eq!(w.did(), ["stop 0 with 2", "stop 1 with 2"]);
+    for host in [0, 1] {
+        w.say(host, FromAgent::Signalled { count: 2 });
+        w.done(host);
+    }
+    assert!(w.finished && w.done.iter().all(|did| !did.contains("self")), "{:?}", w.done);
     // While running, settling and stopping.
     for settling in [false, true] {
         let mut w = World::released();
@@ -515,9 +570,13 @@ fn the_time_limit_counts_from_the_beginning() {
     w.hello(0, 1);
     w.did();
     w.pass(2 * S);
+    assert_eq!(w.did(), ["report 0"]);
+    w.no_report();
     assert_eq!(w.code(), 124);
     assert!(w.message().contains("5s"), "{}", w.message());
-    assert_eq!(w.did(), ["stop 0"]);
+    let did = w.did();
+    assert!(did[0].contains("rank 0 on a (pid 0): not started"), "{did:?}");
+    assert_eq!(did[1], "stop 0");
 }
 
 #[test]
@@ -526,10 +585,11 @@ fn standard_input_goes_to_rank_0_as_fast_as_it_takes_it() {
     w.hello(0, 2);
     w.hello(1, 2);
     w.did();
-    w.say(1, FromAgent::Spawned { rank: 2, pid: 5 });
-    assert!(w.did().is_empty());
-    w.say(0, FromAgent::Spawned { rank: 0, pid: 5 });
-    assert_eq!(w.did(), [format!("read {}", stdin::WINDOW)]);
+    w.say(1, FromAgent::Spawned { rank: 2, pid: 5, cpus: String::new() });
+    w.say(0, FromAgent::Spawned { rank: 0, pid: 5, cpus: String::new() });
+    assert!(w.did().is_empty(), "nothing is read unless the rank has room");
+    w.say(0, FromAgent::StdinTaken { rank: 0, bytes: 100 });
+    assert_eq!(w.did(), ["read 100"]);
     w.event(Event::Stdin(vec![1; 10]));
     w.event(Event::Stdin(vec![]));
     assert_eq!(w.did(), ["stdin 0 0 10", "stdin 0 0 0"]);
@@ -621,13 +681,16 @@ mod any_order {
     use proptest::prelude::*;
 
     fn step() -> impl Strategy<Value = (u8, usize, i32)> {
-        (0..14_u8, 0..4_usize, 0..3_i32)
+        (0..21_u8, 0..4_usize, 0..3_i32)
     }
 
     proptest! {
         #[test]
-        fn a_job_always_ends_and_only_once(steps in proptest::collection::vec(step(), 0..60)) {
-            let mut w = World::begin(plan(&[("a", Some(2)), ("b", None)], None));
+        fn a_job_always_ends_and_only_once(
+            steps in proptest::collection::vec(step(), 0..60),
+            keep_going in any::<bool>()
+        ) {
+            let mut w = World::begin(Plan { keep_going, ..plan(&[("a", Some(2)), ("b", None)], None) });
             let mut failed = false;
             for (kind, n, code) in steps {
                 let host = n % 2;
@@ -642,7 +705,13 @@ mod any_order {
                     8 => w.pass(100 * MS),
                     9 => w.event(Event::Signal(libc::SIGINT)),
                     10 => w.event(Event::Stdin(vec![1])),
-                    11 => w.say(host, FromAgent::Spawned { rank: n as u32, pid: 5 }),
+                    14 => w.event(Event::Signal(libc::SIGTSTP)),
+                    15 => w.event(Event::Signal(libc::SIGCONT)),
+                    16 => w.event(Event::Signal(libc::SIGQUIT)),
+                    17 => w.say(host, FromAgent::Signalled { count: 1 }),
+                    18 => w.say(host, FromAgent::StdinTaken { rank: n as u32, bytes: 5 }),
+                    19 => w.say(host, FromAgent::Report { ranks: vec![(n as u32, spmd::memory::Activity::Computing)] }),
+                    11 => w.say(host, FromAgent::Spawned { rank: n as u32, pid: 5, cpus: String::new() }),
                     12 => w.event(Event::Signal(libc::SIGUSR2)),
                     _ => w.pass(10 * S),
                 }
@@ -652,6 +721,7 @@ mod any_order {
                     prop_assert!(w.job.deadline().is_none());
                 }
             }
+            w.event(Event::Signal(libc::SIGCONT));
             w.event(Event::Signal(libc::SIGTERM));
             w.pass(3 * S);
             prop_assert!(w.finished, "{:?}", w.job);

@@ -16,6 +16,9 @@ use std::{
 /// Bytes taken from one peer in one poll, in units of the read buffer: others get their turn.
 const BURST: usize = 4;
 
+/// Bytes that are kept for one system call.
+const KEPT: usize = 64 << 10;
+
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: OwnedFd,
@@ -24,7 +27,7 @@ pub(super) struct Connection {
     input: Vec<u8>,
     start: usize,
     end: usize,
-    /// The rest of a record that the kernel has not taken: at most one record.
+    /// What the kernel has not taken yet: at most [`KEPT`] bytes and one record.
     unsent: Vec<u8>,
     unsent_from: usize,
     said_bye: bool,
@@ -63,29 +66,35 @@ impl Connection {
         self.unsent_from < self.unsent.len()
     }
 
-    /// Sends a record; `false` when an earlier one is still in the way. A broken connection takes nothing: reading
-    /// from it tells why.
-    pub(super) fn push(&mut self, header: &Header, payload: &[u8]) -> bool {
-        self.flush();
-        if self.has_unsent() {
-            return false;
+    /// Sends a record; `false` when too much is kept already. `later`: it may be kept until the next flush, to leave with
+    /// others in one system call. A broken connection takes nothing any more: reading from it tells why.
+    pub(super) fn push(&mut self, header: &Header, payload: &[u8], later: bool) -> bool {
+        if self.unsent.len() - self.unsent_from >= KEPT {
+            self.flush();
+            if self.unsent.len() - self.unsent_from >= KEPT {
+                return false;
+            }
         }
         let head = bytemuck::bytes_of(header);
-        let parts = [IoSlice::new(head), IoSlice::new(payload)];
-        let taken = match rustix::net::sendmsg(
-            &self.socket,
-            &parts,
-            &mut rustix::net::SendAncillaryBuffer::default(),
-            rustix::net::SendFlags::NOSIGNAL,
-        ) {
-            Ok(taken) => taken,
-            Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(_) => return false,
-        };
-        self.unsent.clear();
-        self.unsent_from = 0;
+        let mut taken = 0;
+        if !later && !self.has_unsent() {
+            let parts = [IoSlice::new(head), IoSlice::new(payload)];
+            let mut control = rustix::net::SendAncillaryBuffer::default();
+            match rustix::net::sendmsg(&self.socket, &parts, &mut control, rustix::net::SendFlags::NOSIGNAL) {
+                Ok(sent) => taken = sent,
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        if !self.has_unsent() {
+            self.unsent.clear();
+            self.unsent_from = 0;
+        }
         self.unsent.extend_from_slice(head.get(taken..).unwrap_or_default());
         self.unsent.extend_from_slice(&payload[taken.saturating_sub(head.len())..]);
+        if !later {
+            self.flush();
+        }
         true
     }
 
@@ -172,7 +181,7 @@ impl Connection {
     /// when this process exits.
     pub(super) fn finish(&mut self) -> bool {
         if !self.said_bye {
-            self.said_bye = self.push(&Header::new(Kind::Bye), &[]);
+            self.said_bye = self.push(&Header::new(Kind::Bye), &[], false);
         }
         self.flush();
         self.said_bye && !self.has_unsent() && super::socket::unacknowledged(&self.socket) == 0

@@ -56,6 +56,8 @@ pub(crate) struct Tcp {
     links: Vec<Link>,
     /// Peers with an open connection.
     open: Vec<usize>,
+    /// Peers for which bytes are kept.
+    unsent: Vec<usize>,
     /// Peers being dialled.
     dialling: Vec<usize>,
     welcome: Welcome,
@@ -107,6 +109,7 @@ impl Tcp {
         Ok(Tcp {
             links: (0..size).map(|_| Link::None).collect(),
             open: Vec::new(),
+            unsent: Vec::new(),
             dialling: Vec::new(),
             welcome,
             largest,
@@ -200,10 +203,23 @@ impl Tcp {
         Ok(ready)
     }
 
+    /// Gives the kernel what is kept; `true` when it took any.
+    fn flush(&mut self) -> bool {
+        let mut moved = false;
+        let links = &mut self.links;
+        self.unsent.retain(|peer| match &mut links[*peer] {
+            Link::Open(connection, _) => {
+                moved |= connection.flush();
+                connection.has_unsent()
+            }
+            _ => false,
+        });
+        moved
+    }
+
     fn serve(&mut self, peer: usize, sink: &mut dyn Sink) -> Result<bool> {
         let token = self.token(peer);
         let Link::Open(connection, interest) = &mut self.links[peer] else { return Ok(false) };
-        let flushed = connection.flush();
         let state = connection.poll(sink)?;
         if state == State::Gone {
             self.links[peer] = Link::Gone;
@@ -215,7 +231,7 @@ impl Tcp {
             epoll::modify(&self.poller, connection.descriptor(), token, epoll::EventFlags::IN)
                 .context("watching a connection")?;
         }
-        Ok(flushed || state == State::Moved)
+        Ok(state == State::Moved)
     }
 }
 
@@ -226,9 +242,16 @@ struct Ready {
 }
 
 impl Transport for Tcp {
-    fn push(&mut self, peer: usize, header: &Header, payload: &[u8]) -> Result<bool> {
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], later: bool) -> Result<bool> {
         match &mut self.links[peer] {
-            Link::Open(connection, _) => Ok(connection.push(header, payload)),
+            Link::Open(connection, _) => {
+                let had_unsent = connection.has_unsent();
+                let taken = connection.push(header, payload, later);
+                if !had_unsent && connection.has_unsent() {
+                    self.unsent.push(peer);
+                }
+                Ok(taken)
+            }
             Link::None => self.dial(peer).map(|()| false),
             Link::Dialling(_) | Link::Expected | Link::Gone => Ok(false),
         }
@@ -239,7 +262,7 @@ impl Transport for Tcp {
     }
 
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {
-        let mut moved = false;
+        let mut moved = !self.unsent.is_empty() && self.flush();
         if !self.dialling.is_empty() {
             moved |= self.advance_dials(sink)?;
         }

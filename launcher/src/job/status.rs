@@ -1,0 +1,110 @@
+//! How a job ended, as a file for programs: written once, at the end, whatever the end is.
+
+use super::lines::utc;
+use super::state::Job;
+use crate::exit::{ExitCode, Failure, signal_name};
+use serde_json::{Value, json};
+use spmd::bootstrap::messages::Exit;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What is known of the job so far.
+#[derive(Debug)]
+pub(super) struct Status {
+    begun: SystemTime,
+    /// Its name, once it has one.
+    pub(super) job: Option<String>,
+    ranks: Vec<Value>,
+}
+
+impl Status {
+    /// A job that begins now.
+    pub(super) fn begin() -> Self {
+        Self { begun: SystemTime::now(), job: None, ranks: Vec::new() }
+    }
+
+    /// What became of the ranks.
+    pub(super) fn ranks(&mut self, job: &Job) {
+        let time = |since: Option<Duration>| since.map(|since| shown(self.begun + since));
+        let ranks = job.ranks().into_iter().enumerate().map(|(rank, end)| {
+            let (code, signal, core) = match end.exit {
+                Some(Exit::Code(code)) => (Some(code), None, false),
+                Some(Exit::Signal { signal, core }) => (None, Some(signal), core),
+                None => (None, None, false),
+            };
+            json!({
+                "rank": rank,
+                "host": end.host,
+                "pid": end.pid,
+                "exit_code": code,
+                "signal": signal,
+                "signal_name": signal.map(signal_name),
+                "core_dumped": core,
+                "started": time(end.started),
+                "ended": time(end.ended),
+            })
+        });
+        self.ranks = ranks.collect();
+    }
+
+    fn json(&self, failure: Option<&Failure>) -> Value {
+        json!({
+            "job": self.job,
+            "exit_code": failure.map_or(ExitCode::Success, |failure| failure.exit).number(),
+            "reason": failure.map(|failure| failure.message.as_str()),
+            "begun": shown(self.begun),
+            "ended": shown(SystemTime::now()),
+            "ranks": self.ranks,
+        })
+    }
+
+    /// Writes it so that nobody ever reads half of it: under another name first.
+    pub(super) fn write(&self, file: &Path, failure: Option<&Failure>) -> io::Result<()> {
+        let name = file.file_name().ok_or_else(|| io::Error::other("this is not the name of a file"))?;
+        let mut own = name.to_os_string();
+        own.push(format!(".{}", std::process::id()));
+        let temporary = file.with_file_name(own);
+        let text = serde_json::to_string_pretty(&self.json(failure))? + "\n";
+        let written = std::fs::File::create_new(&temporary)
+            .and_then(|mut open| {
+                open.write_all(text.as_bytes())?;
+                open.sync_all()
+            })
+            .and_then(|()| std::fs::rename(&temporary, file));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&temporary);
+        }
+        written
+    }
+}
+
+fn shown(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    utc(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("status.json");
+        std::fs::write(&file, "old").unwrap();
+        let status = Status { job: Some("cafe".into()), ..Status::begin() };
+        status.write(&file, Some(&Failure::new(ExitCode::Rank(7), "rank 1 exited"))).unwrap();
+        let read: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(
+            (&read["job"], &read["exit_code"], &read["reason"]),
+            (&"cafe".into(), &7.into(), &"rank 1 exited".into())
+        );
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+        // A directory cannot be replaced by a file.
+        let taken = folder.path().join("taken");
+        std::fs::create_dir(&taken).unwrap();
+        assert!(status.write(&taken, None).is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+    }
+}

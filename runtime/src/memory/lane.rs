@@ -1,0 +1,404 @@
+//! A lane carries entries from one producer to one consumer: a ring of cells, each one cache line, and a ring of bytes for
+//! what does not fit into a cell.
+//!
+//! A small message moves one cache line and nothing else. The first word of a cell holds a stamp that says in which lap
+//! the cell was written: it is stored last, with Release, so that whoever sees the stamp of its lap sees the cell and the
+//! bytes that belong to it. There is no tail to look at. The consumer publishes its positions now and then, and the
+//! producer reads them only when the lane looks full (as in FastForward: Giacomoni, Moseley and Vachharajani, PPoPP 2008).
+//!
+//! The algorithm is generic over the memory, so that loom checks the very code that runs over the segment.
+
+use super::index;
+use std::ops::Range;
+
+/// Words of a cell: the stamp and flags, then what the caller put there.
+pub(crate) const CELL_WORDS: usize = 8;
+/// Bytes of a cell: one cache line.
+pub(crate) const CELL: usize = CELL_WORDS * 8;
+/// Bytes are handed out in multiples of this, so that what follows begins on a cache line.
+const ALIGN: usize = 64;
+
+/// What a cell carries besides its stamp.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) flags: u32,
+    pub(crate) words: [u64; CELL_WORDS - 1],
+}
+
+/// The memory of one lane. Capacities are powers of two.
+///
+/// `stamp` is loaded with Acquire and stored with Release, as are the consumer's positions. All other accesses may be
+/// plain: the algorithm gives them only places that belong to the caller.
+pub(crate) trait LaneMemory {
+    fn cell_capacity(&self) -> usize;
+    fn byte_capacity(&self) -> usize;
+    fn stamp(&self, cell: usize) -> u64;
+    fn set_stamp(&self, cell: usize, stamp: u64);
+    fn words(&self, cell: usize) -> [u64; CELL_WORDS - 1];
+    fn set_words(&self, cell: usize, words: &[u64; CELL_WORDS - 1]);
+    fn write(&self, at: usize, bytes: &[u8]);
+    fn read(&self, at: usize, bytes: &mut [u8]);
+    /// How many cells and bytes the consumer has released.
+    fn released(&self) -> (u64, u64);
+    fn set_released(&self, cells: u64, bytes: u64);
+}
+
+/// The stamp of a position with the caller's flags: never zero, which is what fresh memory holds.
+fn stamp(position: u64, cells: usize, flags: u32) -> u64 {
+    let lap = (position / cells as u64 + 1) & 0xffff_ffff;
+    u64::from(flags) << 32 | lap
+}
+
+fn place(position: u64, capacity: usize) -> usize {
+    index(position & (capacity as u64 - 1))
+}
+
+/// At most two ranges of memory that hold `length` bytes from `position` on.
+fn ranges(position: u64, length: usize, capacity: usize) -> (Range<usize>, Range<usize>) {
+    let start = place(position, capacity);
+    let first = length.min(capacity - start);
+    (start..start + first, 0..length - first)
+}
+
+fn padded(length: usize) -> u64 {
+    length.next_multiple_of(ALIGN) as u64
+}
+
+/// The sending side.
+#[derive(Debug)]
+pub(crate) struct Producer<M> {
+    memory: M,
+    cells: u64,
+    bytes: u64,
+    /// What the consumer had released when we last looked.
+    released: (u64, u64),
+}
+
+impl<M: LaneMemory> Producer<M> {
+    /// The producer of a fresh lane.
+    pub(crate) fn new(memory: M) -> Self {
+        Producer { memory, cells: 0, bytes: 0, released: (0, 0) }
+    }
+
+    /// Publishes a cell and the bytes that belong to it, or nothing when there is no room.
+    pub(crate) fn push(&mut self, cell: &Cell, bytes: &[u8]) -> bool {
+        let fits = |producer: &Self| {
+            let (cells, released) = producer.released;
+            producer.cells - cells < producer.memory.cell_capacity() as u64
+                && producer.bytes - released + padded(bytes.len()) <= producer.memory.byte_capacity() as u64
+        };
+        if !fits(self) {
+            self.released = self.memory.released();
+            if !fits(self) {
+                return false;
+            }
+        }
+        if !bytes.is_empty() {
+            let (first, second) = ranges(self.bytes, bytes.len(), self.memory.byte_capacity());
+            let (head, rest) = bytes.split_at(first.len());
+            self.memory.write(first.start, head);
+            if !second.is_empty() {
+                self.memory.write(0, rest);
+            }
+            self.bytes += padded(bytes.len());
+        }
+        let at = place(self.cells, self.memory.cell_capacity());
+        self.memory.set_words(at, &cell.words);
+        self.memory.set_stamp(at, stamp(self.cells, self.memory.cell_capacity(), cell.flags));
+        self.cells += 1;
+        true
+    }
+}
+
+/// The receiving side.
+#[derive(Debug)]
+pub(crate) struct Consumer<M> {
+    memory: M,
+    cells: u64,
+    bytes: u64,
+    published: (u64, u64),
+}
+
+impl<M: LaneMemory> Consumer<M> {
+    /// The consumer of a fresh lane.
+    pub(crate) fn new(memory: M) -> Self {
+        Consumer { memory, cells: 0, bytes: 0, published: (0, 0) }
+    }
+
+    /// The cell that is next, if it has come.
+    pub(crate) fn peek(&self) -> Option<Cell> {
+        let at = place(self.cells, self.memory.cell_capacity());
+        let found = self.memory.stamp(at);
+        if found & 0xffff_ffff != stamp(self.cells, self.memory.cell_capacity(), 0) {
+            return None;
+        }
+        Some(Cell { flags: (found >> 32) as u32, words: self.memory.words(at) })
+    }
+
+    /// Copies bytes that belong to the next cell, from `skip` on.
+    pub(crate) fn read(&self, skip: usize, bytes: &mut [u8]) {
+        let (first, second) = ranges(self.bytes + skip as u64, bytes.len(), self.memory.byte_capacity());
+        let (head, rest) = bytes.split_at_mut(first.len());
+        self.memory.read(first.start, head);
+        if !second.is_empty() {
+            self.memory.read(0, rest);
+        }
+    }
+
+    /// The next cell, with so many bytes, is done with. The producer learns of it at [`Consumer::publish`], or at once
+    /// when it may be waiting for room; `true` then.
+    pub(crate) fn release(&mut self, bytes: usize) -> bool {
+        self.cells += 1;
+        self.bytes += padded(bytes);
+        let much = self.bytes - self.published.1 >= (self.memory.byte_capacity() / 8) as u64
+            || self.cells - self.published.0 >= (self.memory.cell_capacity() / 4) as u64;
+        much && self.publish()
+    }
+
+    /// Tells the producer what has been released; `false` when it knows already.
+    pub(crate) fn publish(&mut self) -> bool {
+        if self.published == (self.cells, self.bytes) {
+            return false;
+        }
+        self.published = (self.cells, self.bytes);
+        self.memory.set_released(self.cells, self.bytes);
+        true
+    }
+
+    /// The most bytes that a cell can have.
+    pub(crate) fn capacity(&self) -> usize {
+        self.memory.byte_capacity()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// Memory of this thread, for tests of the algorithm alone.
+    #[derive(Debug)]
+    struct Plain {
+        cells: RefCell<Vec<[u64; CELL_WORDS]>>,
+        bytes: RefCell<Vec<u8>>,
+        released: RefCell<(u64, u64)>,
+    }
+
+    fn plain(cells: usize, bytes: usize) -> Plain {
+        Plain { cells: vec![[0; CELL_WORDS]; cells].into(), bytes: vec![0; bytes].into(), released: (0, 0).into() }
+    }
+
+    impl LaneMemory for &Plain {
+        fn cell_capacity(&self) -> usize {
+            self.cells.borrow().len()
+        }
+        fn byte_capacity(&self) -> usize {
+            self.bytes.borrow().len()
+        }
+        fn stamp(&self, cell: usize) -> u64 {
+            self.cells.borrow()[cell][0]
+        }
+        fn set_stamp(&self, cell: usize, stamp: u64) {
+            self.cells.borrow_mut()[cell][0] = stamp;
+        }
+        fn words(&self, cell: usize) -> [u64; CELL_WORDS - 1] {
+            self.cells.borrow()[cell][1..].try_into().unwrap()
+        }
+        fn set_words(&self, cell: usize, words: &[u64; CELL_WORDS - 1]) {
+            self.cells.borrow_mut()[cell][1..].copy_from_slice(words);
+        }
+        fn write(&self, at: usize, bytes: &[u8]) {
+            self.bytes.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        fn read(&self, at: usize, bytes: &mut [u8]) {
+            bytes.copy_from_slice(&self.bytes.borrow()[at..at + bytes.len()]);
+        }
+        fn released(&self) -> (u64, u64) {
+            *self.released.borrow()
+        }
+        fn set_released(&self, cells: u64, bytes: u64) {
+            *self.released.borrow_mut() = (cells, bytes);
+        }
+    }
+
+    fn cell(number: u64) -> Cell {
+        Cell { flags: u32::try_from(number).unwrap(), words: [number, u64::MAX, 0, 1, 2, 3, number] }
+    }
+
+    fn pattern(number: u64) -> Vec<u8> {
+        (0..number * 37 % 257).map(|i| u8::try_from((i + number) % 251).unwrap()).collect()
+    }
+
+    #[test]
+    fn entries_come_out_as_they_went_in_over_many_laps() {
+        let memory = plain(8, 512);
+        let (mut producer, mut consumer) = (Producer::new(&memory), Consumer::new(&memory));
+        let (mut pushed, mut taken) = (0, 0);
+        for round in 0..10_000_u64 {
+            // Fill and drain by different amounts, so that both rings wrap at every offset.
+            for _ in 0..round % 5 {
+                if producer.push(&cell(pushed), &pattern(pushed)) {
+                    pushed += 1;
+                }
+            }
+            for _ in 0..(round * 7) % 6 {
+                let Some(found) = consumer.peek() else { break };
+                assert_eq!(found, cell(taken));
+                let mut bytes = vec![0; pattern(taken).len()];
+                let (a, b) = bytes.split_at_mut(index(taken) % 3 % (pattern(taken).len() + 1));
+                consumer.read(0, a);
+                consumer.read(a.len(), b);
+                assert_eq!(bytes, pattern(taken));
+                consumer.release(bytes.len());
+                taken += 1;
+            }
+            consumer.publish();
+        }
+        assert!(taken > 5000 && pushed - taken <= 8);
+    }
+
+    #[test]
+    fn a_full_lane_takes_nothing_and_loses_nothing() {
+        let memory = plain(4, 256);
+        let (mut producer, mut consumer) = (Producer::new(&memory), Consumer::new(&memory));
+        assert!(producer.push(&cell(0), &[1; 100]));
+        assert!(!producer.push(&cell(9), &[2; 129]), "more bytes than are left");
+        assert!(producer.push(&cell(1), &[3; 128]));
+        assert!(!producer.push(&cell(9), &[4; 1]), "no byte is left");
+        assert!(producer.push(&cell(2), &[]) && producer.push(&cell(3), &[]));
+        assert!(!producer.push(&cell(9), &[]), "no cell is left");
+        for number in 0..4 {
+            assert_eq!(consumer.peek(), Some(cell(number)));
+            consumer.release([100, 128, 0, 0][index(number)]);
+        }
+        assert_eq!(consumer.peek(), None);
+        consumer.publish();
+        assert!(producer.push(&cell(4), &[5; 256]));
+        assert_eq!(consumer.peek(), Some(cell(4)));
+    }
+
+    #[test]
+    fn what_a_former_lap_left_is_not_taken_for_an_entry() {
+        let memory = plain(2, 64);
+        let (mut producer, mut consumer) = (Producer::new(&memory), Consumer::new(&memory));
+        for number in 0..100 {
+            assert_eq!(consumer.peek(), None);
+            assert!(producer.push(&cell(number), b"x"));
+            assert_eq!(consumer.peek(), Some(cell(number)));
+            consumer.release(1);
+            consumer.publish();
+        }
+    }
+}
+
+/// `RUSTFLAGS="--cfg loom" cargo test -p spmd --lib loom`
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::{
+        cell::UnsafeCell,
+        sync::{
+            Arc,
+            atomic::{AtomicU64, Ordering::*},
+        },
+    };
+
+    /// Every word and byte is a cell of its own: loom reports any access that the stamps and positions do not order.
+    struct Model {
+        stamps: Vec<AtomicU64>,
+        words: Vec<UnsafeCell<[u64; CELL_WORDS - 1]>>,
+        bytes: Vec<UnsafeCell<u8>>,
+        released: [AtomicU64; 2],
+    }
+
+    #[expect(unsafe_code, reason = "loom's cells are read and written through pointers")]
+    impl LaneMemory for Arc<Model> {
+        fn cell_capacity(&self) -> usize {
+            self.stamps.len()
+        }
+        fn byte_capacity(&self) -> usize {
+            self.bytes.len()
+        }
+        fn stamp(&self, cell: usize) -> u64 {
+            self.stamps[cell].load(Acquire)
+        }
+        fn set_stamp(&self, cell: usize, stamp: u64) {
+            self.stamps[cell].store(stamp, Release);
+        }
+        fn words(&self, cell: usize) -> [u64; CELL_WORDS - 1] {
+            // SAFETY: loom checks that nobody writes the words meanwhile.
+            self.words[cell].with(|words| unsafe { *words })
+        }
+        fn set_words(&self, cell: usize, words: &[u64; CELL_WORDS - 1]) {
+            // SAFETY: loom checks that nobody else accesses the words meanwhile.
+            self.words[cell].with_mut(|place| unsafe { *place = *words });
+        }
+        fn write(&self, at: usize, bytes: &[u8]) {
+            for (i, byte) in bytes.iter().enumerate() {
+                // SAFETY: loom checks that nobody else accesses the byte meanwhile.
+                self.bytes[at + i].with_mut(|place| unsafe { *place = *byte });
+            }
+        }
+        fn read(&self, at: usize, bytes: &mut [u8]) {
+            for (i, byte) in bytes.iter_mut().enumerate() {
+                // SAFETY: loom checks that nobody writes the byte meanwhile.
+                *byte = self.bytes[at + i].with(|place| unsafe { *place });
+            }
+        }
+        fn released(&self) -> (u64, u64) {
+            (self.released[0].load(Acquire), self.released[1].load(Acquire))
+        }
+        fn set_released(&self, cells: u64, bytes: u64) {
+            self.released[0].store(cells, Release);
+            self.released[1].store(bytes, Release);
+        }
+    }
+
+    fn model(cells: usize, bytes: usize) -> Arc<Model> {
+        Arc::new(Model {
+            stamps: (0..cells).map(|_| AtomicU64::new(0)).collect(),
+            words: (0..cells).map(|_| UnsafeCell::new([0; CELL_WORDS - 1])).collect(),
+            bytes: (0..bytes).map(|_| UnsafeCell::new(0)).collect(),
+            released: [AtomicU64::new(0), AtomicU64::new(0)],
+        })
+    }
+
+    /// Three entries through a lane of two cells, with bytes: laps, a full lane and every order of the two sides.
+    #[test]
+    fn nothing_is_read_before_it_is_published_or_overwritten_before_it_is_released() {
+        loom::model(|| {
+            let memory = model(2, 128);
+            let mut producer = Producer::new(memory.clone());
+            let thread = loom::thread::spawn(move || {
+                let mut sent = 0;
+                for number in 1..=3_u8 {
+                    let cell = Cell { flags: 1, words: [u64::from(number); CELL_WORDS - 1] };
+                    // Bounded: loom explores every interleaving of these attempts.
+                    if !producer.push(&cell, &[number]) {
+                        break;
+                    }
+                    sent = number;
+                }
+                sent
+            });
+            let mut consumer = Consumer::new(memory);
+            let mut received = 0;
+            let mut take = |received: &mut u8| {
+                let Some(cell) = consumer.peek() else { return false };
+                let mut byte = [0];
+                consumer.read(0, &mut byte);
+                consumer.release(1);
+                consumer.publish();
+                *received += 1;
+                assert_eq!((cell.words, byte), ([u64::from(*received); CELL_WORDS - 1], [*received]));
+                true
+            };
+            for _ in 0..2 {
+                take(&mut received);
+            }
+            let sent = thread.join().unwrap();
+            while take(&mut received) {}
+            assert_eq!(received, sent);
+        });
+    }
+}
