@@ -114,7 +114,7 @@ impl TopoOptions {
     /// The run that would have this plan.
     pub(super) fn into_run(self, mut settings: Vec<CommandLineSetting>) -> super::Run {
         let mut options = super::Options::parse_from(["rsrun"]);
-        options.ranks = self.ranks;
+        options.app.ranks = self.ranks;
         options.hostfile = self.hostfile;
         options.host = self.host;
         options.oversubscribe = self.oversubscribe;
@@ -123,6 +123,6 @@ impl TopoOptions {
         options.placement.dry_run = true;
         options.placement.topo = Some(Topo { svg: self.svg });
         settings.extend(self.launch_agent.as_deref().map(super::launch_agent_setting));
-        super::Run { options, settings, program: std::ffi::OsString::new(), arguments: Vec::new() }
+        super::Run { options, settings, apps: Vec::new() }
     }
 }

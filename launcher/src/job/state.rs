@@ -13,6 +13,7 @@ mod signals;
 #[cfg(test)]
 mod tests;
 
+use super::apps::{self, PlannedApp};
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::HostSpec;
 use crate::placement;
@@ -44,7 +45,9 @@ pub struct Plan {
     pub hosts_named: bool,
     /// Several hosts may be one machine, because the user's own command starts the agents.
     pub same_machine_allowed: bool,
-    /// What every agent is told; the fields about hosts are filled in here.
+    /// The programs; they decide what `ranks` is.
+    pub apps: Vec<PlannedApp>,
+    /// What every agent is told; the fields about hosts and programs are filled in here.
     pub start: Start,
     /// The hash of `start.snapshot`.
     pub snapshot_hash: [u8; 32],
@@ -362,7 +365,8 @@ impl Job {
         start.hosts = used
             .iter()
             .map(|h| Host { name: self.plan.hosts[*h].name.clone(), group: self.plan.hosts[*h].group.clone() })
-            .collect();
+            .collect::<Vec<_>>()
+            .into();
         start.host_of = placed.iter().map(|host| index[host]).collect();
         let mut placements: Vec<Vec<Placement>> = vec![Vec::new(); self.hosts.len()];
         if self.plan.detail.is_some() {
@@ -383,7 +387,10 @@ impl Job {
         };
         start.survives = self.plan.keep_going;
         self.actions.push(Action::Placed(placed.clone()));
+        let apps = apps::of_ranks(&self.plan.apps, placed.len());
         for host in &used {
+            let here = placed.iter().zip(&apps).filter(|(placed, _)| *placed == host);
+            (start.apps, start.app_of) = apps::slice(&self.plan.apps, here.map(|(_, app)| *app));
             let own = Start {
                 host: index[host],
                 oversubscribed: seats.oversubscribed[*host],

@@ -39,7 +39,7 @@ pub(super) fn understand(run: &Run, hosts: &mut Vec<HostSpec>) -> Result<Wishes,
         (true, false, false) => Some(Detail::Accelerators),
     };
     let ending = match (&options.topo, options.dry_run) {
-        (Some(_), _) if run.options.ranks.is_none() && options.npernode.is_none() && options.map_by.is_none() => {
+        (Some(_), _) if run.ranks().is_none() && options.npernode.is_none() && options.map_by.is_none() => {
             Ending::Topology
         }
         (_, true) => Ending::Plan,
@@ -51,7 +51,7 @@ pub(super) fn understand(run: &Run, hosts: &mut Vec<HostSpec>) -> Result<Wishes,
 fn request(run: &Run) -> Result<Request, Failure> {
     let options = &run.options.placement;
     let mut request = Request {
-        ranks: run.options.ranks,
+        ranks: run.ranks(),
         map: MapBy::Spread,
         rank: options.rank_by,
         bind: options.bind_to,
