@@ -4,6 +4,7 @@
 
 mod command;
 mod demo;
+mod ends;
 mod error;
 mod help;
 mod lab;
@@ -37,6 +38,7 @@ enum Task {
     LabUp(lab::Up),
     LabDown { name: String },
     LabStatus,
+    Ends(ends::Options),
 }
 
 impl Task {
@@ -50,6 +52,7 @@ impl Task {
             Self::LabUp(up) => lab::up(&up)?,
             Self::LabDown { name } => lab::down(&name)?,
             Self::LabStatus => lab::status()?,
+            Self::Ends(options) => ends::run(&options)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -64,8 +67,9 @@ fn parse(mut parser: lexopt::Parser) -> Result<Task> {
         "deny" => (Task::Deny, help::DENY),
         "test" => return parse_test(&mut parser),
         "lab" => return parse_lab(&mut parser),
+        "peers" => return parse_peers(&mut parser),
         other => {
-            return Err(XtaskError::Usage(format!("no task '{other}'; there are setup, demo, test, deny and lab")));
+            return Err(XtaskError::Usage(format!("no task '{other}'; there are setup, demo, test, peers, deny and lab")));
         }
     };
     match word(&mut parser)?.as_deref() {
@@ -86,6 +90,33 @@ fn parse_test(parser: &mut lexopt::Parser) -> Result<Task> {
         }
     }
     Ok(Task::Test(options))
+}
+
+fn parse_peers(parser: &mut lexopt::Parser) -> Result<Task> {
+    match word(parser)?.as_deref() {
+        Some("ends") => {}
+        None | Some("help") => return Ok(Task::Help(help::PEERS)),
+        Some(other) => return Err(XtaskError::Usage(format!("no comparison '{other}'; there is 'peers ends'"))),
+    }
+    let mut options = ends::Options::default();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("runs") => options.runs = parser.value()?.parse::<usize>()?.max(1),
+            Long("ranks") => {
+                let list = parser.value()?.string()?;
+                options.ranks = list
+                    .split(',')
+                    .map(|ranks| {
+                        ranks.parse().map_err(|_| XtaskError::Usage(format!("--ranks {list}: for example 2,16")))
+                    })
+                    .collect::<Result<_>>()?;
+            }
+            Long("hostfile") => options.hostfile = Some(parser.value()?.into()),
+            Long("help") | Short('h') => return Ok(Task::Help(help::PEERS)),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    Ok(Task::Ends(options))
 }
 
 fn parse_lab(parser: &mut lexopt::Parser) -> Result<Task> {
