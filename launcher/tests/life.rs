@@ -132,6 +132,33 @@ fn the_stop_signal_stops_ranks_and_launcher_and_both_go_on() {
 }
 
 #[test]
+fn whoever_fails_the_job_fails_with_the_code_of_the_first() {
+    let place = Place::new();
+    // Two codes are never combined into a third.
+    place.run(["-n", "2", "false"]).fails(1, &["exited with code 1"]);
+    let script = "test $SPMD_RANK = 0 && sleep 0.05; exit $((SPMD_RANK + 1))";
+    place.run(["-n", "2", "sh", "-c", script]).fails(2, &["rank 1"]);
+    for (signal, code) in [("INT", 130), ("TERM", 143), ("ABRT", 134), ("QUIT", 131)] {
+        place
+            .run(["-n", "2", "sh", "-c", &format!("kill -{signal} $$; sleep 60")])
+            .fails(code, &[&format!("SIG{signal}")]);
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn stopped_processes_that_hold_pipes_hang_nothing() {
+    let place = Place::new();
+    place.run(["--timeout", "0.5", "-n", "2", "sh", "-c", "kill -STOP $$"]);
+    let script = "(kill -STOP $(sh -c 'echo $PPID'); sleep 600) & sleep 0.2; exit 3";
+    place.run(["-n", "2", "sh", "-c", script]).fails(3, &["exited with code 3"]);
+    place
+        .run(["-n", "1", "sh", "-c", "(kill -STOP $(sh -c 'echo $PPID'); sleep 600) & sleep 0.1; echo done"])
+        .success();
+    place.assert_nothing_left();
+}
+
+#[test]
 fn a_job_that_hangs_says_where_every_rank_is() {
     let place = Place::new();
     let program = rank_program();

@@ -69,7 +69,9 @@ fn parse(mut parser: lexopt::Parser) -> Result<Task> {
         "lab" => return parse_lab(&mut parser),
         "peers" => return parse_peers(&mut parser),
         other => {
-            return Err(XtaskError::Usage(format!("no task '{other}'; there are setup, demo, test, peers, deny and lab")));
+            return Err(XtaskError::Usage(format!(
+                "no task '{other}'; there are setup, demo, test, peers, deny and lab"
+            )));
         }
     };
     match word(&mut parser)?.as_deref() {

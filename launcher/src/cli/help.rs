@@ -23,6 +23,8 @@ Examples:
   rsrun -host a:2,b:2 hostname             2 ranks on a and 2 on b
   rsrun -x OMP_NUM_THREADS=1 -n 8 ./app    with a variable set for every rank
   rsrun --set transport.allow=tcp -n 2 ./app
+  rsrun --stdin none --tag -n 4 ./app      nobody reads the input; every line says whose it is
+  rsrun --timeout 10min -n 4 ./app         at the end of the time: where every rank is (also on ^\\, at any time)
   rsrun config --changed                   which settings are not at their default, and who set them
 
 Hostfile, one host a line (# begins a comment):

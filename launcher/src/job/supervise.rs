@@ -6,6 +6,7 @@ use super::sink::{Sink, SinkEvent, Style};
 use super::state::{Action, Event, Job, Plan};
 use super::status::Status;
 use super::stdin::Stdin;
+use crate::agent::descendants;
 use crate::cli::{self, OnFailure, Run};
 use crate::connect::{self, How, Link, LinkEvent, SshClient};
 use crate::exit::{ExitCode, Failure};
@@ -197,6 +198,9 @@ impl Supervisor {
                 Ok(Message::Job(Event::Signal(_))) | Err(_) => break,
                 Ok(_) => {}
             }
+        }
+        if let Some(job) = self.job.lost_agent() {
+            descendants::end_job(job);
         }
         self.sink.close(self.job.outcome().is_some());
         while let Ok(message) = messages.recv() {
