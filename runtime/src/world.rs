@@ -18,7 +18,7 @@ use crate::{
         tcp::{self, Tcp, addresses},
     },
 };
-use rustix::event::epoll;
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::{
     net::{IpAddr, SocketAddr, TcpListener},
     os::fd::{AsFd, OwnedFd},
@@ -270,7 +270,10 @@ impl World {
             .context("watching the control socket")?;
         }
         let hosts = boot.host_of.iter().map(|host| boot.hosts[*host as usize].name.clone()).collect();
-        let engine = Engine::new(rank, hosts, routes, keep_back);
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("making an eventfd")?;
+        epoll::add(&poller, &bell, epoll::EventData::new_u64(crate::engine::BELL_TOKEN), epoll::EventFlags::IN)
+            .context("watching an eventfd")?;
+        let engine = Engine::new(rank, hosts, routes, keep_back, bell);
         let listener = lifeline.clone();
         let listen = Box::new(move || match &listener {
             Lifeline::Agent(control) => control.listen(),

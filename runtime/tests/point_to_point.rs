@@ -436,6 +436,87 @@ fn several_threads_of_a_rank_can_talk_at_once() {
     });
 }
 
+/// Ends the test, and says where, when `body` hangs: a lost wake-up must not look like a slow machine.
+fn without_hanging(name: &'static str, body: impl FnOnce() + Send + 'static) {
+    let (done, ended) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        body();
+        let _ = done.send(());
+    });
+    match ended.recv_timeout(std::time::Duration::from_secs(120)) {
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("{name} hangs"),
+        _ => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+    }
+}
+
+/// Every way to wait, over shared memory and over TCP.
+fn every_way_to_wait(ranks: usize) -> impl Iterator<Item = Cluster> {
+    ["auto", "spin", "yield", "sleep"].into_iter().flat_map(move |policy| {
+        ["shm", "tcp"].map(|allow| Cluster::new(ranks).set("transport.allow", allow).set("wait.policy", policy))
+    })
+}
+
+#[test]
+fn a_thread_hears_of_what_another_thread_s_call_has_received_for_it() {
+    without_hanging("a probe, or a receive, whose message another thread's call takes in", || {
+        for cluster in every_way_to_wait(2) {
+            let body = |world: &World| -> spmd::Result<()> {
+                let comm = world.communicator();
+                if comm.rank() == 1 {
+                    // One at a time: the second message is sent only when the first has been noticed.
+                    for tag in 0..3 {
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                        comm.send(&[tag], 0, tag)?;
+                        comm.recv_vec::<i32>(0, tag)?;
+                    }
+                    return comm.send(&[9], 0, 9);
+                }
+                std::thread::scope(|scope| {
+                    let keeps_receiving = scope.spawn(|| comm.recv_vec::<i32>(1, 9).map(drop));
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                    assert_eq!(comm.probe(1, 0)?.tag, 0);
+                    comm.send(&[0], 1, 0)?;
+                    assert_eq!(comm.probe(Any, 1)?.tag, 1);
+                    comm.send(&[1], 1, 1)?;
+                    comm.recv_vec::<i32>(1, 2)?;
+                    comm.send(&[2], 1, 2)?;
+                    keeps_receiving.join().unwrap()
+                })
+            };
+            cluster.run(body).unwrap().into_iter().collect::<spmd::Result<Vec<()>>>().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_thread_that_sleeps_is_woken_by_another_thread_of_its_rank() {
+    // Rounds that each wait for a time-out instead of being woken would take minutes.
+    without_hanging("a thread that waits for another thread of its rank", || {
+        for cluster in every_way_to_wait(2) {
+            let body = |world: &World| -> spmd::Result<()> {
+                let comm = world.communicator();
+                let me = comm.rank();
+                std::thread::scope(|scope| {
+                    let answers = scope.spawn(|| -> spmd::Result<()> {
+                        for round in 0..40 {
+                            comm.recv_vec::<u8>(me, round)?;
+                            comm.send(&[1_u8], me, round + 1000)?;
+                        }
+                        Ok(())
+                    });
+                    for round in 0..40 {
+                        std::thread::sleep(std::time::Duration::from_micros(200));
+                        comm.send(&[1_u8], me, round)?;
+                        comm.recv_vec::<u8>(me, round + 1000)?;
+                    }
+                    answers.join().unwrap()
+                })
+            };
+            cluster.run(body).unwrap().into_iter().collect::<spmd::Result<Vec<()>>>().unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_panic_of_one_rank_reaches_the_caller_and_does_not_hang_the_others() {
     for (name, cluster) in clusters(3) {

@@ -11,6 +11,7 @@ cargo xtask: from a fresh clone to running ranks
     cargo xtask lab netns status    which hosts there are, and how to start ranks on them
     cargo xtask lab netns down      take them down again, leaving no trace
     cargo xtask peers ends          how fast jobs end, next to other launchers
+    cargo xtask fuzz                decoders of what comes from outside, fed with anything (nightly)
     cargo xtask deny                licences and known defects of every crate we use
 
 Each task explains itself: cargo xtask demo --help
@@ -47,6 +48,14 @@ cargo xtask test [STEP...]: run every check, or only the named steps
 Installs what is missing first. A step that fails does not stop the others; a table at the end shows each step with its
 time. Exit code 0: every step passed, or was left out for a reason that the table gives (no nightly toolchain, no
 rights to make namespaces).
+";
+
+pub(crate) const FUZZ: &str = "\
+cargo xtask fuzz [TARGET] [SECONDS]: feed the decoders with whatever libFuzzer thinks of
+
+Targets: frames, hostfile, configuration (fuzz/targets); all of them for 10 seconds each when nothing is said.
+Needs a nightly toolchain and a C++ compiler. What was found interesting stays in fuzz/corpus, what failed in
+fuzz/artifacts. No part of `cargo xtask test`, because building with the sanitizer takes minutes.
 ";
 
 pub(crate) const DENY: &str = "\

@@ -6,6 +6,7 @@ mod command;
 mod demo;
 mod ends;
 mod error;
+mod fuzz;
 mod help;
 mod lab;
 mod packages;
@@ -35,6 +36,7 @@ enum Task {
     Demo,
     Test(test::Options),
     Deny,
+    Fuzz(fuzz::Options),
     LabUp(lab::Up),
     LabDown { name: String },
     LabStatus,
@@ -49,6 +51,7 @@ impl Task {
             Self::Demo => return demo::run(),
             Self::Test(options) => return test::run(&options),
             Self::Deny => return test::deny(),
+            Self::Fuzz(options) => fuzz::run(&options)?,
             Self::LabUp(up) => lab::up(&up)?,
             Self::LabDown { name } => lab::down(&name)?,
             Self::LabStatus => lab::status()?,
@@ -66,11 +69,12 @@ fn parse(mut parser: lexopt::Parser) -> Result<Task> {
         "demo" => (Task::Demo, help::DEMO),
         "deny" => (Task::Deny, help::DENY),
         "test" => return parse_test(&mut parser),
+        "fuzz" => return parse_fuzz(&mut parser),
         "lab" => return parse_lab(&mut parser),
         "peers" => return parse_peers(&mut parser),
         other => {
             return Err(XtaskError::Usage(format!(
-                "no task '{other}'; there are setup, demo, test, peers, deny and lab"
+                "no task '{other}'; there are setup, demo, test, fuzz, peers, deny and lab"
             )));
         }
     };
@@ -119,6 +123,18 @@ fn parse_peers(parser: &mut lexopt::Parser) -> Result<Task> {
         }
     }
     Ok(Task::Ends(options))
+}
+
+fn parse_fuzz(parser: &mut lexopt::Parser) -> Result<Task> {
+    let mut options = fuzz::Options::default();
+    while let Some(argument) = word(parser)? {
+        match argument.parse() {
+            Ok(seconds) => options.seconds = seconds,
+            Err(_) if argument == "help" => return Ok(Task::Help(help::FUZZ)),
+            Err(_) => options.only = Some(argument),
+        }
+    }
+    Ok(Task::Fuzz(options))
 }
 
 fn parse_lab(parser: &mut lexopt::Parser) -> Result<Task> {

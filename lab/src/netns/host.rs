@@ -83,7 +83,7 @@ impl Host {
     /// The host is gone.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
         let mut command = Command::new("nsenter");
-        command.args(["--mount", "--uts", "--ipc", "--net", "--pid", "--target"]);
+        command.args(["--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd", "--target"]);
         command.arg(self.first()?.pid.to_string()).arg("--").arg(program);
         Ok(command)
     }

@@ -27,13 +27,19 @@ fn training(cluster: &Cluster) -> Running {
     running
 }
 
-/// A process on host `host` (from 0) whose command line contains `text`.
-fn find(cluster: &Cluster, host: usize, text: &str) -> Process {
+/// The processes on host `host` (from 0) whose command line contains `text`: one at least.
+fn find_all(cluster: &Cluster, host: usize, text: &str) -> Vec<Process> {
     let name = &cluster.hosts()[host].name;
     let fits = |(on, inside): &(String, Inside)| on == name && inside.command.contains(text);
-    let found: Vec<_> = cluster.strangers().into_iter().filter(fits).collect();
-    let first = found.first().unwrap_or_else(|| panic!("no '{text}' on {name}: {:#?}", cluster.strangers()));
-    first.1.process
+    let found = cluster.strangers().into_iter().filter(fits).map(|(_, inside)| inside.process);
+    let found: Vec<Process> = found.collect();
+    assert!(!found.is_empty(), "no '{text}' on {name}: {:#?}", cluster.strangers());
+    found
+}
+
+/// The first of them.
+fn find(cluster: &Cluster, host: usize, text: &str) -> Process {
+    find_all(cluster, host, text)[0]
 }
 
 fn agent(cluster: &Cluster, host: usize) -> Process {
@@ -101,8 +107,10 @@ fn terminate_launcher(cluster: &Cluster) {
 
 fn kill_host_connection(cluster: &Cluster) {
     let job = training(cluster);
-    // The sshd that serves this connection: the one process of that name beside the host's first.
-    find(cluster, 2, "sshd:").kill();
+    // What serves this connection: one process for root, two for another user.
+    for sshd in find_all(cluster, 2, "sshd:") {
+        sshd.kill();
+    }
     let outcome = job.finish(OVER);
     assert_eq!(outcome.code(), 70, "{outcome}");
     expect_message(&outcome, &[&cluster.hosts()[2].address]);

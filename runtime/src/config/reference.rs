@@ -38,7 +38,7 @@ A later layer overrides an earlier one:
 1. the built-in default,
 2. the system's file `{system}`,
 3. the user's file `rsrun/config.toml` in `$XDG_CONFIG_HOME`, or else in `~/.config`,
-4. the file of the job,
+4. the file of the job, `--config FILE`,
 5. the environment of `rsrun`: `RSRUN_SHM_RING_BYTES` is the key `shm.ring_bytes`, and so on for every key,
 6. the command line, `--set key=value` or `--mca key value`; the last one wins.
 

@@ -35,8 +35,8 @@ pub(crate) struct Core {
     pub(crate) outgoing: Vec<VecDeque<Outgoing>>,
     /// Peers with something outgoing.
     pub(crate) busy: Vec<usize>,
-    /// Counts completed operations, so that a waiting call looks only when something has completed.
-    pub(crate) completions: u64,
+    /// Counts everything that may end a wait, so that a waiting call looks only when there is news.
+    pub(crate) news: u64,
 }
 
 impl Core {
@@ -49,7 +49,7 @@ impl Core {
             receives: FxHashMap::default(),
             outgoing: (0..size).map(|_| VecDeque::new()).collect(),
             busy: Vec::new(),
-            completions: 0,
+            news: 0,
         }
     }
 
@@ -227,7 +227,7 @@ impl Core {
     }
 
     pub(crate) fn finish_send(&mut self, id: OperationId, result: Result<()>) {
-        self.completions += 1;
+        self.news += 1;
         let Some(send) = self.sends.get_mut(&id) else { return };
         if send.detached {
             self.sends.remove(&id);
@@ -237,7 +237,7 @@ impl Core {
     }
 
     pub(crate) fn finish_receive(&mut self, id: OperationId, result: Result<Envelope>) {
-        self.completions += 1;
+        self.news += 1;
         let Some(receive) = self.receives.get_mut(&id) else { return };
         if receive.detached {
             self.receives.remove(&id);
@@ -289,7 +289,7 @@ impl Core {
         }
         self.outgoing[peer].clear();
         self.busy.retain(|busy| *busy != peer);
-        self.completions += 1;
+        self.news += 1;
     }
 }
 

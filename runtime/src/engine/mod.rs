@@ -6,7 +6,7 @@ mod core;
 pub(crate) mod operation;
 mod wait;
 
-pub(crate) use wait::{CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN, Waiting};
+pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN, Waiting};
 
 use crate::{
     error::{Error, Result},
@@ -18,7 +18,10 @@ use crate::{
 };
 use core::{Core, Outgoing};
 use operation::{Buffers, Envelope, Expected, Landing, OperationId, OwnedBuffer, Sending, Source};
-use std::time::{Duration, Instant};
+use std::{
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
 
 /// Polls of the other transports between two polls of one that costs a system call.
 const SLOW_POLL: u32 = 16;
@@ -52,6 +55,10 @@ pub(crate) struct Engine {
     unflushed: bool,
     /// A thread sleeps on the descriptors.
     sleeper: bool,
+    /// An eventfd that ends that sleep, for news that the sleeper's descriptors do not tell: what another thread of this
+    /// rank has done.
+    bell: OwnedFd,
+    rung: bool,
     calls: u64,
 }
 
@@ -65,7 +72,7 @@ struct Departed {
 }
 
 impl Engine {
-    pub(crate) fn new(rank: usize, hosts: Vec<String>, routes: Routes, keep_back: Duration) -> Self {
+    pub(crate) fn new(rank: usize, hosts: Vec<String>, routes: Routes, keep_back: Duration, bell: OwnedFd) -> Self {
         let size = hosts.len();
         Engine {
             core: Core::new(rank, size),
@@ -78,6 +85,8 @@ impl Engine {
             fatal: None,
             unflushed: false,
             sleeper: false,
+            bell,
+            rung: false,
             calls: 0,
         }
     }
@@ -99,7 +108,24 @@ impl Engine {
         header.kind = Kind::Eager as u8;
         header.payload = length_of(bytes);
         self.unflushed |= later;
-        self.transport(peer).push(peer, &header, bytes, later)
+        let sent = self.transport(peer).push(peer, &header, bytes, later)?;
+        if sent {
+            self.tell_sleeper(peer == self.core.rank);
+        }
+        Ok(sent)
+    }
+
+    /// This thread has moved something. When another one of this rank sleeps, what the kernel has not taken yet is that
+    /// one's to watch, and what may be its own news must end its sleep.
+    fn tell_sleeper(&mut self, news: bool) {
+        if !self.sleeper {
+            return;
+        }
+        self.arm(true);
+        if news && !self.rung {
+            // Cannot fail: the counter is read after every sleep.
+            self.rung = rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).is_ok();
+        }
     }
 
     pub(crate) fn start_send(&mut self, peer: usize, header: Header, source: Source) -> Result<OperationId> {
@@ -170,9 +196,9 @@ impl Engine {
         self.core.abandon_receive(id);
     }
 
-    /// Changes whenever an operation completes.
-    pub(crate) fn completions(&self) -> u64 {
-        self.core.completions
+    /// Changes whenever something happens that may end a wait, whichever thread made it happen.
+    pub(crate) fn news(&self) -> u64 {
+        self.core.news
     }
 
     /// Whether sends are still under way.
@@ -196,7 +222,7 @@ impl Engine {
 
     /// From now on every call fails with this error.
     pub(crate) fn fail(&mut self, error: Error) {
-        self.core.completions += 1;
+        self.core.news += 1;
         self.fatal.get_or_insert(error);
     }
 
@@ -218,6 +244,23 @@ impl Engine {
         if let Some(fatal) = &self.fatal {
             return Err(fatal.clone());
         }
+        let moved = match self.step(buffers) {
+            Ok(moved) => moved,
+            Err(error) => {
+                // Something may be half done: no later call may rely on it.
+                self.fail(error.clone());
+                self.tell_sleeper(true);
+                return Err(error);
+            }
+        };
+        if moved {
+            self.core.news += 1;
+            self.tell_sleeper(true);
+        }
+        Ok(moved)
+    }
+
+    fn step(&mut self, buffers: &mut dyn Buffers) -> Result<bool> {
         let leave_now = std::mem::take(&mut self.unflushed);
         let mut moved = self.flush(buffers)?;
         self.polls = self.polls.wrapping_add(1);

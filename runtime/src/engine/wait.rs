@@ -20,6 +20,8 @@ use std::{
 pub(crate) const WAKE_TOKEN: u64 = 0;
 /// The epoll token of the control socket to the agent.
 pub(crate) const CONTROL_TOKEN: u64 = 1;
+/// The epoll token of the eventfd by which a thread of this rank wakes another.
+pub(crate) const BELL_TOKEN: u64 = 2;
 /// The first token that a transport may use.
 pub(crate) const FIRST_FREE_TOKEN: u64 = 16;
 
@@ -188,18 +190,20 @@ impl Runtime {
         let mut notice = Notice { board: self.board.as_ref(), activity, posted: false };
         let mut engine = self.lock();
         // The first look: an operation that completed at once needs no progress.
-        let mut seen = engine.completions();
+        let mut seen = engine.news();
         if let Some(result) = done(&mut engine, buffers) {
             return result;
         }
+        let mut slept = false;
         loop {
             let moved = engine.progress(buffers)?;
-            if engine.completions() != seen || moved {
-                seen = engine.completions();
+            if engine.news() != seen || slept {
+                seen = engine.news();
                 if let Some(result) = done(&mut engine, buffers) {
                     return result;
                 }
             }
+            slept = false;
             if moved {
                 pace.restart();
                 continue;
@@ -219,7 +223,10 @@ impl Runtime {
                     rustix::thread::sched_yield();
                     engine = self.lock();
                 }
-                Next::Sleep => engine = self.sleep(engine, buffers)?,
+                Next::Sleep => {
+                    engine = self.sleep(engine, buffers)?;
+                    slept = true;
+                }
             }
         }
     }
@@ -254,6 +261,7 @@ impl Runtime {
             slept = self.sleep_on_descriptors(limit);
             engine = self.lock();
             engine.sleeper = false;
+            engine.silence();
             self.others.notify_all();
         }
         engine.arm(false);
@@ -278,13 +286,20 @@ impl Runtime {
 
 impl Engine {
     /// Announces to peers that this rank sleeps, or no longer does.
-    fn arm(&mut self, asleep: bool) {
+    pub(super) fn arm(&mut self, asleep: bool) {
         for transport in &mut self.routes.transports {
             if asleep {
                 transport.arm();
             } else {
                 transport.disarm();
             }
+        }
+    }
+
+    /// The sleep is over: the next one must not end at once.
+    fn silence(&mut self) {
+        if std::mem::take(&mut self.rung) {
+            let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
         }
     }
 
