@@ -27,6 +27,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             comm.send_receive(&[world.rank() as u64], right, 1, &mut got, left, 1)?;
             println!("rank {} of {} heard {}", comm.rank(), comm.size(), got[0]);
         }
+        ("placement", _) => {
+            let placement = world.placement();
+            println!("rank {} runs on {:?} {:?}", world.rank(), placement.cpus, placement.nic);
+        }
         // Rank 1 makes all others wait: in an operation, for a message, for the receiver of one.
         ("hang", 1) => {
             for _ in 0..16 {

@@ -10,8 +10,11 @@ pub mod exit;
 pub mod hosts;
 pub mod job;
 pub mod map;
+pub mod placement;
+pub mod report;
 pub mod settings;
 mod sys;
+pub mod topo;
 pub mod topology;
 
 use cli::Invocation;

@@ -46,15 +46,61 @@ pub(crate) fn prepare_child(
     dies_with_us: bool,
     inherited: Option<RawFd>,
 ) {
-    prepare(command, open_files, dies_with_us, inherited.into_iter().collect());
+    prepare(command, open_files, dies_with_us, inherited.into_iter().collect(), Binding::default());
 }
 
-/// As [`prepare_child`], for a rank: it dies with the agent, inherits `inherited`, and all signals act as by default.
-pub(crate) fn prepare_rank(command: &mut Command, open_files: Option<u64>, inherited: Vec<RawFd>) {
-    prepare(command, open_files, true, inherited);
+/// As [`prepare_child`], for a rank: it dies with the agent, inherits `inherited`, runs where `binding` says, and all
+/// signals act as by default.
+pub(crate) fn prepare_rank(command: &mut Command, open_files: Option<u64>, inherited: Vec<RawFd>, binding: Binding) {
+    prepare(command, open_files, true, inherited, binding);
 }
 
-fn prepare(command: &mut Command, open_files: Option<u64>, dies_with_us: bool, inherited: Vec<RawFd>) {
+/// Where a child runs and its memory comes from, as the kernel wants it. Made before the fork: afterwards nothing may be
+/// allocated.
+#[derive(Debug, Default)]
+pub(crate) struct Binding {
+    /// Bit `n`: hardware thread `n`. Empty: wherever we may run.
+    cpus: Vec<usize>,
+    /// Bit `n`: NUMA domain `n`. Empty: as by default.
+    memory: Vec<usize>,
+}
+
+impl Binding {
+    /// Bound to these hardware threads, with memory from this NUMA domain as long as it has some.
+    pub(crate) fn new(cpus: &[u32], domain: Option<u32>) -> Self {
+        let mask = |numbers: &[u32]| {
+            let bits = usize::BITS as usize;
+            let mut words = vec![0_usize; numbers.iter().max().map_or(0, |max| *max as usize / bits + 1)];
+            numbers.iter().for_each(|n| words[*n as usize / bits] |= 1 << (*n as usize % bits));
+            words
+        };
+        Self { cpus: mask(cpus), memory: domain.map(|domain| mask(&[domain])).unwrap_or_default() }
+    }
+
+    /// Applies it to the calling process, between fork and exec. What the kernel refuses is left as it was: the launcher
+    /// compares the plan with what it finds, and containers often forbid memory policies.
+    fn apply(&self) {
+        let bytes = size_of_val(self.cpus.as_slice());
+        if bytes > 0 {
+            // SAFETY: the kernel reads `bytes` bytes of `cpus`, which outlives the call.
+            unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, bytes, self.cpus.as_ptr()) };
+        }
+        if !self.memory.is_empty() {
+            // The kernel counts one bit less than it is told.
+            let bits = 8 * size_of_val(self.memory.as_slice()) + 1;
+            // SAFETY: the kernel reads `bits - 1` bits of `memory`, which outlives the call.
+            unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::MPOL_PREFERRED, self.memory.as_ptr(), bits) };
+        }
+    }
+}
+
+fn prepare(
+    command: &mut Command,
+    open_files: Option<u64>,
+    dies_with_us: bool,
+    inherited: Vec<RawFd>,
+    binding: Binding,
+) {
     let parent = rustix::process::getpid();
     let limit = open_files.map(|soft| Rlimit { current: Some(soft), ..getrlimit(Resource::Nofile) });
     let hook = move || -> io::Result<()> {
@@ -66,6 +112,7 @@ fn prepare(command: &mut Command, open_files: Option<u64>, dies_with_us: bool, i
             }
         }
         default_signals();
+        binding.apply();
         for fd in &inherited {
             // SAFETY: the parent keeps these descriptors open until the spawn has returned.
             let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
@@ -77,7 +124,7 @@ fn prepare(command: &mut Command, open_files: Option<u64>, dies_with_us: bool, i
         Ok(())
     };
     // SAFETY: the hook makes raw system calls only (rustix calls the kernel directly; `default_signals` uses
-    // `signal` and `sigprocmask`, which are async-signal-safe) and neither allocates nor locks.
+    // `signal` and `sigprocmask`, which are async-signal-safe; `Binding::apply` uses `syscall`) and neither allocates nor locks.
     unsafe { command.pre_exec(hook) };
 }
 
@@ -106,6 +153,17 @@ pub(crate) fn reset_signals() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
+/// Keeps hwloc from loading its plugins (OpenCL, NVML, …), which takes longer than to read the topology: what they know
+/// beyond the kernel's files is not needed. Only for a process that has just begun, and for itself only: what children
+/// inherit must have been read before.
+pub(crate) fn skip_slow_plugins() {
+    const VARIABLE: &str = "HWLOC_PLUGINS_PATH";
+    if std::env::var_os(VARIABLE).is_none() {
+        // SAFETY: this process has one thread, so nobody reads the environment meanwhile.
+        unsafe { std::env::set_var(VARIABLE, "/nonexistent") };
+    }
+}
+
 /// Closes every descriptor but the standard ones and `kept`: what the launcher or a login shell left open is not for us
 /// and not for ranks. Returns `kept`, if that is a descriptor. Only for a process that has just begun.
 pub(crate) fn close_inherited(kept: Option<RawFd>) -> Option<OwnedFd> {
@@ -125,17 +183,6 @@ pub(crate) fn close_inherited(kept: Option<RawFd>) -> Option<OwnedFd> {
     // SAFETY: it is open, as the listing said, and nothing in this process owns it.
     let kept = kept.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })?;
     fcntl_setfd(&kept, FdFlags::CLOEXEC).is_ok().then_some(kept)
-}
-
-/// Keeps hwloc from loading what takes most of its time and is of no use here: OpenCL, X11 (for NVIDIA's displays), and
-/// the large XML library. Only in this process: to be called after the environment for ranks has been read, and before
-/// there are threads.
-pub(crate) fn skip_slow_plugins() {
-    const NAME: &str = "HWLOC_PLUGINS_BLACKLIST";
-    if std::env::var_os(NAME).is_none() {
-        // SAFETY: the agent has one thread (it forked just now), so nobody reads the environment meanwhile.
-        unsafe { std::env::set_var(NAME, "hwloc_opencl.so,hwloc_gl.so,hwloc_xml_libxml.so") };
-    }
 }
 
 /// Raises the soft limit of open files to the hard one; the old soft limit.

@@ -122,7 +122,7 @@ fn ranks_run_behind_sshd_with_either_client() {
         let script = "echo $SPMD_RANK of $SPMD_SIZE; test -n \"$SSH_CONNECTION\"";
         let ended = sshd.run(client, &["sh", "-c", script]).success();
         assert_eq!(ended.lines(), ["0 of 2", "1 of 2"]);
-        assert_eq!(ended.stderr, "");
+        assert_eq!(ended.told().next(), None);
         sshd.run(client, &["sh", "-c", "exit 6"]).fails(6, &["on host 127.0.0.1"]);
         sshd.place.assert_nothing_left();
     }
@@ -225,7 +225,7 @@ fn the_users_ssh_configuration_is_honoured() {
     config("");
     for client in CLIENTS {
         let ended = sshd.place.run(["-host", "n7:1", "--set", client, "hostname"]).success();
-        assert_eq!(ended.stderr, "");
+        assert_eq!(ended.told().next(), None);
     }
     // The key is not known, and the user says what to do then: only `ssh` can.
     sshd.place.write(".ssh/known_hosts", "");

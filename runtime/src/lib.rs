@@ -37,6 +37,7 @@ mod transport;
 mod world;
 
 #[cfg(not(loom))]
+pub use bootstrap::node::Placement;
 pub use comm::{Any, Communicator, RecvRequest, SendRequest, Source, Status, Tag};
 pub use element::Element;
 pub use error::{Error, Result, SystemError};

@@ -129,6 +129,7 @@ impl Cluster {
                 wake_fds: Vec::new(),
                 oversubscribed: self.ranks > processors,
                 reached_at: None,
+                placement: crate::bootstrap::node::Placement::default(),
                 survives: false,
             })
             .collect();

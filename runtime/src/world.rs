@@ -3,6 +3,7 @@
 use crate::{
     bootstrap::{
         messages::{Boot, FromRank, Hello, Host, JobKey, Release},
+        node::Placement,
         rank::{self, Control},
     },
     comm::{Communicator, Shared},
@@ -42,6 +43,7 @@ pub struct World {
     shared: Arc<Shared>,
     lifeline: Lifeline,
     settings: Settings,
+    placement: Placement,
 }
 
 /// What ends this rank when the rest of the job fails.
@@ -129,6 +131,12 @@ impl World {
         &self.shared.snapshot
     }
 
+    /// Where this rank sits: the processors it was bound to, its network device and its GPU, as the launcher chose them.
+    #[must_use]
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
     /// The size hint in force in bytes: what the program set in code, else the configuration's.
     ///
     /// The hint selects a low-latency channel for messages up to this size. No transport of this version has two tiers
@@ -200,6 +208,7 @@ impl World {
             wake_fds: Vec::new(),
             oversubscribed: false,
             reached_at: None,
+            placement: Placement::default(),
             survives: false,
         };
         let plan = Plan::new(&boot, false)?;
@@ -287,7 +296,8 @@ impl World {
             hosts: boot.hosts,
             host_of: boot.host_of,
         });
-        Ok(World { communicator: Communicator::world(shared.clone(), rank), shared, lifeline, settings })
+        let communicator = Communicator::world(shared.clone(), rank);
+        Ok(World { communicator, shared, lifeline, settings, placement: boot.placement })
     }
 
     /// Waits until everything that this rank sends is on its way, and says farewell.

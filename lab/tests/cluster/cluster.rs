@@ -147,5 +147,7 @@ impl Cluster {
 
 /// The lines of a launcher's standard error that are the launcher's own.
 pub(crate) fn own_lines(outcome: &Outcome) -> Vec<&str> {
-    outcome.stderr.lines().filter(|line| line.starts_with("rsrun: ")).collect()
+    // A machine with fewer cores than ranks is told, too.
+    let own = |line: &&str| line.starts_with("rsrun: ") && !line.contains("waiting gives way");
+    outcome.stderr.lines().filter(own).collect()
 }

@@ -19,7 +19,9 @@ fn two_hundred_runs(cluster: &Cluster) {
         let outcome = run(&mut command, LIMIT);
         assert_eq!(outcome.code(), 0, "run {round}: {outcome}");
         assert_eq!(outcome.stdout.lines().count(), 8, "run {round}: {outcome}");
-        assert_eq!(outcome.stderr, "", "run {round}: {outcome}");
+        // On a machine with few cores that is told, and nothing else.
+        let mut told = outcome.stderr.lines().filter(|line| !line.contains("waiting gives way"));
+        assert_eq!(told.next(), None, "run {round}: {outcome}");
         if round % 20 == 0 {
             cluster.expect_nothing_left();
         }

@@ -3,6 +3,7 @@
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use spmd::bootstrap::messages::{BOOT_MAGIC, Boot, Start};
+use spmd::bootstrap::node::Placement;
 use spmd::bootstrap::{frame, versioned_prefix};
 use spmd::config::keys;
 use spmd::memory::Segment;
@@ -33,7 +34,7 @@ impl Shared {
         std::iter::once(&self.segment).chain(&self.wake).map(AsRawFd::as_raw_fd).collect()
     }
 
-    pub(super) fn boot(&self, start: &Start, rank: u32, reached_at: Option<IpAddr>) -> Boot {
+    pub(super) fn boot(&self, start: &Start, rank: u32, placement: Placement, reached_at: Option<IpAddr>) -> Boot {
         Boot {
             job: start.job.clone(),
             key: start.key.clone(),
@@ -45,6 +46,7 @@ impl Shared {
             wake_fds: self.wake.iter().map(AsRawFd::as_raw_fd).collect(),
             oversubscribed: start.oversubscribed,
             reached_at,
+            placement,
             survives: start.survives,
         }
     }

@@ -122,7 +122,7 @@ impl Local {
             });
             match result {
                 Ok(pid) => {
-                    frames.push(FromAgent::Spawned { rank: *rank, pid });
+                    frames.push(FromAgent::Spawned { rank: *rank, pid, cpus: runs_on(pid) });
                     if self.ranks[index].stdin.is_some() {
                         frames.push(FromAgent::StdinTaken { rank: *rank, bytes: STDIN_WINDOW });
                     }
@@ -233,7 +233,7 @@ impl Local {
                 frames.push(FromAgent::Signalled { count: u32::try_from(reached).unwrap_or(u32::MAX) });
             }
             // The agent's own.
-            ToAgent::Start(_) | ToAgent::Stop { .. } => {}
+            ToAgent::Describe(_) | ToAgent::Start(_) | ToAgent::Stop { .. } => {}
         }
     }
 
@@ -329,14 +329,24 @@ impl Local {
                 frames.push(FromAgent::Warning { text });
             }
             self.phase = Phase::Draining;
+            // What the leftovers wrote is in the pipes too.
+            self.ranks.iter_mut().for_each(Rank::measure);
         }
-        // Every writer is gone, so every output ends.
-        self.phase == Phase::Draining
-            && self.ranks.iter().all(|rank| rank.reported && rank.outputs.iter().all(Option::is_none))
+        let over = self.phase == Phase::Draining && self.ranks.iter().all(|rank| rank.reported && rank.is_drained());
+        if over {
+            self.ranks.iter_mut().for_each(|rank| rank.finish_lines(frames));
+        }
+        over
     }
 
     /// Kills what ranks left behind: children of wrappers, daemons. `false`: something cannot be killed.
     fn end_leftovers(&mut self) -> bool {
         descendants::end_all(KILL_LIMIT, |_, _| {})
     }
+}
+
+/// Where the kernel lets a process run.
+fn runs_on(pid: u32) -> String {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.map(crate::topology::live::affinity_of).unwrap_or_default()
 }

@@ -198,6 +198,9 @@ impl Agent {
     fn on_message(&mut self, message: ToAgent) {
         let mut frames = Vec::new();
         match message {
+            ToAgent::Describe(detail) => {
+                frames.push(FromAgent::Node(topology::live::read(detail).map(Box::new)));
+            }
             ToAgent::Start(start) if self.local.is_none() => {
                 for what in stray::find(&self.environment, &start) {
                     frames.push(FromAgent::Stray { what });

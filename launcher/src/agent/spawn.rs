@@ -98,7 +98,9 @@ impl<'a> Launch<'a> {
         }
         let (control, control_child) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(|e| other(e.into()))?;
-        let boot = self.shared.boot(self.start, rank, self.reached_at);
+        let placement = self.start.placements.get(index).cloned().unwrap_or_default();
+        let binding = sys::Binding::new(&placement.cpus, placement.domain);
+        let boot = self.shared.boot(self.start, rank, placement, self.reached_at);
         let record = boot::record(&boot).map_err(other)?;
 
         let mut command = Command::new(&self.program);
@@ -123,7 +125,7 @@ impl<'a> Launch<'a> {
         command.stdin(stdin_child).stdout(stdout_child).stderr(stderr_child).process_group(0);
         let mut inherited = self.shared.inherited();
         inherited.extend([record.as_raw_fd(), control_child.as_raw_fd()]);
-        sys::prepare_rank(&mut command, self.open_files, inherited);
+        sys::prepare_rank(&mut command, self.open_files, inherited, binding);
 
         let child = command.spawn().map_err(|error| self.refused(&error))?;
         for fd in [Some(&stdout), Some(&stderr), Some(&control), stdin.as_ref()].into_iter().flatten() {

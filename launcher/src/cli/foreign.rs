@@ -3,9 +3,14 @@
 //! They are never accepted: an option of another launcher rarely means exactly the same. They only make the message
 //! better, as settings of other libraries do in `spmd::config`.
 
-const PLACE: &str = "ranks fill the slots of the hosts in their order: say how many each takes, with -host a:2,b:2 or \
-                     slots=2 in the hostfile";
-const BIND: &str = "ranks may use every core of their host: leave it out";
+const RANKFILE: &str = "here it is --map-by rankfile:FILE";
+const BY_SLOT: &str = "here it is --map-by slot";
+const BY_NODE: &str = "here it is --map-by node";
+const PER_NODE: &str = "here it is -ppn N";
+const ORDER: &str = "here it is --map-by node or slot, and --rank-by";
+const BIND: &str = "here it is --bind-to none, hwthread, core, l3, numa or package";
+const CPU_SET: &str = "ranks stay inside the processors that rsrun was given: taskset -c 0-3 rsrun …";
+const THREADS: &str = "here it is --bind-to hwthread";
 const ROOT: &str = "root needs no option: leave it out";
 const HOSTFILE: &str = "here it is -hostfile FILE";
 const HOST: &str = "here it is -host a:2,b:2";
@@ -18,30 +23,25 @@ const LIMIT: &str = "here it is --timeout TIME";
 const FILES: &str = "redirect in a shell: rsrun -n 2 sh -c './app > out.$SPMD_RANK'";
 const SAME_PATH: &str = "rsrun and the program are found on every host by the same path as here: leave it out";
 const ALREADY: &str = "more ranks than slots are refused without --oversubscribe: leave it out";
-const WHERE: &str = "to see where ranks run: rsrun --tag … hostname";
+const MAP: &str = "here it is --report map,bindings";
+const ALLOCATION: &str = "here it is --report hosts";
 
 /// Names without dashes; most are Open MPI's, Hydra's or Slurm's.
 const OPTIONS: &[(&str, &str)] = &[
-    ("map-by", PLACE),
-    ("rank-by", PLACE),
-    ("rankfile", PLACE),
-    ("rf", PLACE),
-    ("byslot", PLACE),
-    ("bynode", PLACE),
-    ("npernode", PLACE),
-    ("N", PLACE),
-    ("ppn", PLACE),
-    ("perhost", PLACE),
-    ("ntasks-per-node", PLACE),
-    ("distribution", PLACE),
-    ("bind-to", BIND),
+    ("rankfile", RANKFILE),
+    ("rf", RANKFILE),
+    ("byslot", BY_SLOT),
+    ("bynode", BY_NODE),
+    ("N", PER_NODE),
+    ("perhost", PER_NODE),
+    ("ntasks-per-node", PER_NODE),
+    ("distribution", ORDER),
     ("bind-to-core", BIND),
     ("bind-to-socket", BIND),
     ("bind-to-none", BIND),
     ("cpu-bind", BIND),
-    ("cpu-set", BIND),
-    ("report-bindings", BIND),
-    ("use-hwthread-cpus", BIND),
+    ("cpu-set", CPU_SET),
+    ("use-hwthread-cpus", THREADS),
     ("allow-run-as-root", ROOT),
     ("default-hostfile", HOSTFILE),
     ("f", HOSTFILE),
@@ -69,9 +69,9 @@ const OPTIONS: &[(&str, &str)] = &[
     ("prefix", SAME_PATH),
     ("nooversubscribe", ALREADY),
     ("no-oversubscribe", ALREADY),
-    ("display", WHERE),
-    ("display-map", WHERE),
-    ("display-allocation", WHERE),
+    ("display", MAP),
+    ("display-map", MAP),
+    ("display-allocation", ALLOCATION),
 ];
 
 /// What to do here instead of an option of another launcher, named without dashes and value.

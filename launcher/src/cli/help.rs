@@ -4,12 +4,16 @@
 pub(super) const ABOUT: &str = "Starts a program as many ranks on one or several hosts, and ends when they end.";
 
 /// How it is called.
-pub(super) const USAGE: &str =
-    "rsrun [OPTIONS] PROGRAM [ARGUMENTS]...\n       rsrun config [--json] [--changed] [--set KEY=VALUE]...";
+pub(super) const USAGE: &str = "rsrun [OPTIONS] PROGRAM [ARGUMENTS]...\n       rsrun config [--json] [--changed] [--set KEY=VALUE]...\n       \
+     rsrun topo [-n N] [--topology FILE.xml] [--svg FILE]";
 
 /// What `rsrun config` is.
 pub(super) const CONFIG_ABOUT: &str =
     "Prints every configuration key: its value, where the value came from, and what it overrode.";
+
+/// What `rsrun topo` is.
+pub(super) const TOPO_ABOUT: &str =
+    "Draws hosts: packages, NUMA domains, caches, cores, devices, and where ranks would sit.";
 
 /// Examples.
 const EXAMPLES: &str = "\
@@ -22,6 +26,9 @@ Examples:
   rsrun -n 96 -hostfile hosts ./app in.dat 96 ranks on the hosts in the file `hosts`
   rsrun -host a:2,b:2 hostname             2 ranks on a and 2 on b
   rsrun -x OMP_NUM_THREADS=1 -n 8 ./app    with a variable set for every rank
+  rsrun -ppn 2 -hostfile hosts ./app       2 ranks on each host
+  rsrun --map-by ppr:1:numa ./app          one rank on each NUMA domain
+  rsrun topo -n 4 --svg host.svg           a picture of this machine with 4 ranks on it
   rsrun --set transport.allow=tcp -n 2 ./app
   rsrun --stdin none --tag -n 4 ./app      nobody reads the input; every line says whose it is
   rsrun --timeout 10min -n 4 ./app         at the end of the time: where every rank is (also on ^\\, at any time)

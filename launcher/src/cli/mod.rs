@@ -4,7 +4,10 @@
 
 mod foreign;
 mod help;
+mod placement;
 mod words;
+
+pub use placement::{PlacementOptions, Topo};
 
 use crate::exit::{ExitCode, Failure};
 use crate::job::lines::Tag;
@@ -120,6 +123,10 @@ pub struct Options {
     /// Write how the job and every rank ended to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub status_file: Option<PathBuf>,
+
+    #[allow(missing_docs)]
+    #[command(flatten, next_help_heading = "Placement")]
+    pub placement: PlacementOptions,
 }
 
 /// What happens when a rank fails.
@@ -180,6 +187,9 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
             Err(text) => Invocation::Text(text),
         });
     }
+    if words.first().is_some_and(|word| word == "topo") {
+        return topo(words[1..].to_vec());
+    }
     let command = Options::command();
     let split = words::split(&command, words);
     let matches = match matches(command, "rsrun", split.options)? {
@@ -189,11 +199,7 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
     let options = Options::from_arg_matches(&matches).map_err(|e| usage(e.to_string()))?;
     let mut settings = settings(&matches)?;
     if let Some(command) = &options.launch_agent {
-        settings.push(CommandLineSetting {
-            option: "--launch-agent".to_string(),
-            key: "launch.agent".to_string(),
-            value: command.clone(),
-        });
+        settings.push(launch_agent_setting(command));
     }
     if let Some(time) = &options.start_timeout {
         // A number alone is seconds, as with --timeout.
@@ -212,12 +218,40 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
     }
     let mut program = split.program.into_iter();
     let Some(first) = program.next() else {
+        if options.placement.dry_run {
+            let (program, arguments) = (OsString::new(), Vec::new());
+            return Ok(Invocation::Run(Box::new(Run { options, settings, program, arguments })));
+        }
         return Err(usage("which program? For example: rsrun -n 4 ./app (see rsrun --help)"));
     };
     if first.is_empty() {
         return Err(usage("the program's name is empty"));
     }
     Ok(Invocation::Run(Box::new(Run { options, settings, program: first, arguments: program.collect() })))
+}
+
+/// `rsrun topo …`.
+fn topo(words: Vec<OsString>) -> Result<Invocation, Failure> {
+    let command = placement::TopoOptions::command();
+    let split = words::split(&command, words);
+    if let Some(extra) = split.program.first() {
+        return Err(usage(format!("unexpected `{}` after topo (see rsrun topo --help)", extra.display())));
+    }
+    Ok(match matches(command, "rsrun topo", split.options)? {
+        Ok(matches) => {
+            let options = placement::TopoOptions::from_arg_matches(&matches).map_err(|e| usage(e.to_string()))?;
+            Invocation::Run(Box::new(options.into_run(settings(&matches)?)))
+        }
+        Err(text) => Invocation::Text(text),
+    })
+}
+
+fn launch_agent_setting(command: &str) -> CommandLineSetting {
+    CommandLineSetting {
+        option: "--launch-agent".to_string(),
+        key: "launch.agent".to_string(),
+        value: command.to_string(),
+    }
 }
 
 fn usage(message: impl Into<String>) -> Failure {

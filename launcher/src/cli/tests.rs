@@ -79,13 +79,12 @@ fn wrong_lines_say_what_is_wrong_in_one_line() {
 #[test]
 fn options_of_other_launchers_are_refused_with_what_to_do_here() {
     for (line, says) in [
-        (&["--bind-to", "core", "-n", "2", "app"][..], "--bind-to is an option of another launcher"),
-        (&["-n", "2", "--map-by", "ppr:1:node", "app"], "-host a:2,b:2"),
-        (&["--map-by=node", "app"], "-host a:2,b:2"),
-        (&["-npernode", "1", "app"], "slots=2"),
-        (&["-n", "2", "-npernode", "1", "app"], "--npernode is"),
-        (&["-ppn", "2", "app"], "slots=2"),
-        (&["-N", "2", "app"], "slots=2"),
+        (&["--bind-to-core", "-n", "2", "app"][..], "--bind-to-core is an option of another launcher"),
+        (&["-n", "2", "-bynode", "app"], "--map-by node"),
+        (&["-rf", "file", "app"], "--map-by rankfile:FILE"),
+        (&["-perhost", "2", "app"], "-ppn N"),
+        (&["-N", "2", "app"], "-ppn N"),
+        (&["--display-map", "app"], "--report map"),
         (&["-f", "hosts", "app"], "-hostfile FILE"),
         (&["-hosts", "a,b", "app"], "-host a:2"),
         (&["-nooversubscribe", "app"], "leave it out"),

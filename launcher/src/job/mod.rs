@@ -10,3 +10,4 @@ pub mod state;
 mod status;
 mod stdin;
 pub mod supervise;
+mod wishes;

@@ -6,6 +6,7 @@
 mod ending;
 mod events;
 mod input;
+mod placing;
 mod ranks;
 mod report;
 mod signals;
@@ -14,12 +15,14 @@ mod tests;
 
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::HostSpec;
-use crate::map;
+use crate::placement;
+pub use placing::Ending;
 use ranks::Rank;
 use report::Report;
 use signals::Signals;
 use spmd::bootstrap::messages::{Exit, FromAgent, Host, Start, StdinTarget, ToAgent};
-use std::collections::{HashMap, HashSet};
+use spmd::bootstrap::node::{Detail, Node, Placement};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// What the user asked for, resolved: all that the state machine needs to know.
@@ -27,10 +30,16 @@ use std::time::{Duration, Instant};
 pub struct Plan {
     /// The hosts in order.
     pub hosts: Vec<HostSpec>,
-    /// How many ranks; `None`: one a slot.
-    pub ranks: Option<u32>,
-    /// More ranks than slots are allowed.
-    pub oversubscribe: bool,
+    /// How many ranks there are, and where they are to sit.
+    pub placement: placement::Request,
+    /// What placement must know of each host; `None`: nothing beyond the number of cores.
+    pub detail: Option<Detail>,
+    /// Topologies from files: these hosts are not contacted. Not for jobs that run.
+    pub topologies: Vec<Option<Node>>,
+    /// What is shown before and after the start.
+    pub shown: crate::report::Options,
+    /// Whether the job runs at all.
+    pub ending: Ending,
     /// The hosts were named by the user: their slots are a limit, and two names for one machine are an error.
     pub hosts_named: bool,
     /// Several hosts may be one machine, because the user's own command starts the agents.
@@ -68,8 +77,8 @@ pub enum Event {
     Signal(i32),
     /// The launcher's standard input: a piece, or empty at its end.
     Stdin(Vec<u8>),
-    /// Nobody reads the launcher's standard output any more.
-    OutputClosed,
+    /// The launcher's standard output takes nothing any more: its reader is gone (`EPIPE`), or another reason.
+    OutputBroken(rustix::io::Errno),
     /// Output cannot be kept as asked for.
     OutputFailed(String),
     /// So many bytes of a rank's output have been written.
@@ -91,6 +100,10 @@ pub enum Action {
     Placed(Vec<usize>),
     /// Tell the user.
     Notice(String),
+    /// Show the user what was asked for.
+    Report(String),
+    /// The hosts as a picture.
+    Picture(String),
     /// Show the user where every rank is: some lines.
     Show(String),
     /// Stop this process, as the terminal asked for; SIGCONT continues it.
@@ -148,6 +161,8 @@ struct HostState {
     cores: u32,
     machine: String,
     agent_pid: u32,
+    /// What it looks like, when that was asked for.
+    node: Option<Box<Node>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -170,6 +185,9 @@ pub struct Job {
     plan: Plan,
     hosts: Vec<HostState>,
     ranks: Vec<Rank>,
+    placed: placement::Plan,
+    /// How many ranks have been started.
+    spawned: usize,
     phase: Phase,
     outcome: Option<Failure>,
     released: bool,
@@ -197,11 +215,15 @@ impl Job {
             cores: 0,
             machine: String::new(),
             agent_pid: 0,
+            node: None,
         };
-        Self {
+        let topologies = plan.topologies.clone();
+        let mut job = Self {
             hosts: vec![host; plan.hosts.len()],
             plan,
             ranks: Vec::new(),
+            placed: placement::Plan::default(),
+            spawned: 0,
             phase: Phase::Connecting,
             outcome: None,
             released: false,
@@ -215,29 +237,30 @@ impl Job {
             failed: 0,
             input_asked: 0,
             actions: Vec::new(),
-        }
+        };
+        job.know(topologies);
+        job
     }
 
     /// The first actions.
     pub fn begin(&mut self, now: Instant) -> Vec<Action> {
-        if self.plan.hosts_named && self.plan.hosts.iter().all(|h| h.slots.is_some()) {
-            // Everything is known: do not connect in vain.
-            if let Err(error) = map::map(&self.slots(), self.plan.ranks, self.plan.oversubscribe) {
-                let failure = self.not_enough_slots(error);
-                self.fail(now, failure);
-                // Nothing runs, so that no event would come that ends the job.
-                self.check_end();
-                return std::mem::take(&mut self.actions);
-            }
+        if let Err(failure) = self.check_slots() {
+            self.fail(now, failure);
+            // Nothing runs, so that no event would come that ends the job.
+            self.check_end();
+            return std::mem::take(&mut self.actions);
         }
-        let slots: Vec<Option<u32>> = self.plan.hosts.iter().map(|h| h.slots).collect();
-        let needed = map::needed(&slots, self.plan.ranks);
-        for (host, slots) in self.hosts.iter_mut().zip(&slots).take(needed) {
-            if *slots != Some(0) {
+        let needed = self.needed();
+        for (host, spec) in self.hosts.iter_mut().zip(&self.plan.hosts).take(needed) {
+            if spec.slots != Some(0) && host.node.is_none() {
                 host.link = Link::Waiting;
             }
         }
         self.connect_next(now);
+        if self.hosts.iter().any(|host| host.node.is_some()) {
+            self.start_when_ready(now);
+            self.check_end();
+        }
         std::mem::take(&mut self.actions)
     }
 
@@ -247,6 +270,9 @@ impl Job {
             self.on_event(now, event);
             self.on_time(now);
             self.check_end();
+        } else if matches!(event, Event::OutputBroken(_) | Event::Signal(libc::SIGINT | libc::SIGTERM | libc::SIGHUP)) {
+            // The job is over, but what it wrote is not all written, or will not be: that is no success.
+            self.on_event(now, event);
         }
         std::mem::take(&mut self.actions)
     }
@@ -318,35 +344,10 @@ impl Job {
         }
     }
 
-    fn slots(&self) -> Vec<u32> {
-        let of = |(spec, state): (&HostSpec, &HostState)| match (self.plan.hosts_named, self.plan.ranks) {
-            // Without hosts this machine takes them all.
-            (false, Some(ranks)) => ranks,
-            _ => spec.slots.unwrap_or(state.cores),
-        };
-        self.plan.hosts.iter().zip(&self.hosts).map(of).collect()
-    }
-
-    fn not_enough_slots(&self, error: map::NotEnoughSlots) -> Failure {
-        let mut list: Vec<String> =
-            self.plan.hosts.iter().zip(self.slots()).map(|(h, slots)| format!("{}: {slots}", h.name)).collect();
-        let rest = list.len().saturating_sub(8);
-        list.truncate(8);
-        if rest > 0 {
-            list.push(format!("and {rest} more hosts"));
+    fn start_when_ready(&mut self, now: Instant) {
+        if self.hosts.iter().all(|h| matches!(h.link, Link::Ready | Link::Gone)) {
+            self.start(now);
         }
-        let hosts = list.join(", ");
-        let message = if error.slots == 0 {
-            let place = self.plan.hosts.first().map_or("", |h| h.place.as_str());
-            format!("the hosts have 0 slots ({hosts}; see {place}): give at least one host a slot")
-        } else {
-            format!(
-                "{} ranks were asked for, but there are only {} slots ({hosts}): lower -n, add hosts or slots, or allow \
-                 it with --oversubscribe",
-                error.ranks, error.slots
-            )
-        };
-        Failure::new(ExitCode::Slots, message)
     }
 
     /// All hosts have said hello: map the ranks and tell the agents.
@@ -354,29 +355,27 @@ impl Job {
         if let Err(failure) = self.check_machines() {
             return self.fail(now, failure);
         }
-        let slots: Vec<u32> = self.slots();
-        let slots: Vec<u32> =
-            slots.iter().zip(&self.hosts).map(|(s, h)| if h.link == Link::Ready { *s } else { 0 }).collect();
-        let placed = match map::map(&slots, self.plan.ranks, self.plan.oversubscribe) {
-            Ok(placed) => placed,
-            Err(error) => {
-                let failure = self.not_enough_slots(error);
-                return self.fail(now, failure);
-            }
+        let seats = match self.place() {
+            Ok(seats) => seats,
+            Err(failure) => return self.fail(now, failure),
         };
-        let mut on_machine: HashMap<&str, u32> = HashMap::new();
-        for host in &placed {
-            *on_machine.entry(self.hosts[*host as usize].machine.as_str()).or_default() += 1;
+        if self.plan.ending != Ending::Run {
+            return self.only_show(now, seats);
         }
+        let placed: Vec<usize> = seats.seats.iter().map(|seat| seat.host).collect();
         // Ranks know only the hosts that have ranks.
-        let used: Vec<usize> = (0..self.hosts.len()).filter(|h| placed.iter().any(|p| *p as usize == *h)).collect();
+        let used: Vec<usize> = placed.iter().copied().collect::<BTreeSet<usize>>().into_iter().collect();
         let index: HashMap<usize, u32> = used.iter().copied().zip(0..).collect();
         let mut start = self.plan.start.clone();
         start.hosts = used
             .iter()
             .map(|h| Host { name: self.plan.hosts[*h].name.clone(), group: self.plan.hosts[*h].group.clone() })
             .collect();
-        start.host_of = placed.iter().map(|host| index[&(*host as usize)]).collect();
+        start.host_of = placed.iter().map(|host| index[host]).collect();
+        let mut placements: Vec<Vec<Placement>> = vec![Vec::new(); self.hosts.len()];
+        if self.plan.detail.is_some() {
+            seats.seats.iter().for_each(|seat| placements[seat.host].push(seat.placement.clone()));
+        }
         let size = u32::try_from(placed.len()).unwrap_or(u32::MAX);
         if let StdinTarget::Rank(rank) = start.stdin
             && rank >= size
@@ -391,14 +390,18 @@ impl Job {
             _ => None,
         };
         start.survives = self.plan.keep_going;
-        self.actions.push(Action::Placed(placed.iter().map(|host| *host as usize).collect()));
+        self.actions.push(Action::Placed(placed.clone()));
         for host in &used {
-            let state = &self.hosts[*host];
-            let ranks = on_machine.get(state.machine.as_str()).copied().unwrap_or(0);
-            let own = Start { host: index[host], oversubscribed: ranks > state.cores.max(1), ..start.clone() };
+            let own = Start {
+                host: index[host],
+                oversubscribed: seats.oversubscribed[*host],
+                placements: std::mem::take(&mut placements[*host]),
+                ..start.clone()
+            };
             self.actions.push(Action::Send(*host, ToAgent::Start(Box::new(own))));
         }
-        self.ranks = placed.iter().map(|host| Rank::new(*host as usize)).collect();
+        self.ranks = placed.iter().map(|host| Rank::new(*host)).collect();
+        self.show_plan(seats);
         for host in 0..self.hosts.len() {
             if index.contains_key(&host) {
                 self.hosts[host].link = Link::Started;

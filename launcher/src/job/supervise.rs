@@ -3,9 +3,10 @@
 //! One thread runs the loop; all others only send it events.
 
 use super::sink::{Sink, SinkEvent, Style};
-use super::state::{Action, Event, Job, Plan};
+use super::state::{Action, Ending, Event, Job, Plan};
 use super::status::Status;
 use super::stdin::Stdin;
+use super::wishes::{self, Wishes};
 use crate::agent::descendants;
 use crate::cli::{self, OnFailure, Run};
 use crate::connect::{self, How, Link, LinkEvent, SshClient};
@@ -52,16 +53,17 @@ pub fn run(run: &Run) -> Result<(), Failure> {
 fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     let begun = Instant::now();
     let (sender, receiver) = channel();
-    watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
     let open_files = sys::raise_open_files();
     let settings = settings::load(run.options.config.as_deref(), run.settings.clone())?;
     let (plan, missing) = plan(run, &settings)?;
     let how = how(&settings, open_files, &plan)?;
     let style = style(&run.options, plan.start.output_window)?;
+    // Not before: while files are read, which may take for ever, a signal must end us as it ends any program.
+    watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
     let report = sender.clone();
     let sink = Sink::start(style, move |event| {
         let _ = report.send(match event {
-            SinkEvent::Broken => Message::Job(Event::OutputClosed),
+            SinkEvent::Broken(why) => Message::Job(Event::OutputBroken(why)),
             SinkEvent::Failed(reason) => Message::Job(Event::OutputFailed(reason)),
             SinkEvent::Taken { rank, bytes } => Message::Job(Event::OutputTaken(rank, bytes)),
             SinkEvent::Drained => Message::Drained,
@@ -72,8 +74,20 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
         sink.notice(&format!("-x {name}: this variable is not set here, so it is not set for the ranks either"));
     }
     status.job = Some(plan.start.job.clone());
+    let shows = plan.ending != Ending::Run;
     let job = Job::new(plan, begun);
-    let supervisor = Supervisor { job, how, sink, stdin: Arc::default(), links: HashMap::new(), sender };
+    let picture = run.options.placement.topo.clone().and_then(|topo| topo.svg);
+    let supervisor = Supervisor {
+        job,
+        how,
+        sink,
+        stdin: Arc::default(),
+        links: HashMap::new(),
+        sender,
+        shows,
+        picture,
+        failure: None,
+    };
     supervisor.run(&receiver, status)
 }
 
@@ -88,6 +102,12 @@ struct Supervisor {
     stdin: Arc<Stdin>,
     links: HashMap<usize, Link>,
     sender: Sender<Message>,
+    /// Reports are what was asked for, and belong on standard output.
+    shows: bool,
+    /// Where the picture goes.
+    picture: Option<PathBuf>,
+    /// What could not be written.
+    failure: Option<Failure>,
 }
 
 impl Supervisor {
@@ -115,7 +135,7 @@ impl Supervisor {
         }
         self.end(messages);
         status.ranks(&self.job);
-        match self.job.outcome() {
+        match self.job.outcome().or(self.failure.as_ref()) {
             None => Ok(()),
             Some(failure) => Err(failure.clone()),
         }
@@ -144,6 +164,16 @@ impl Supervisor {
                     self.sink.ranks(hosts.iter().map(|host| self.job.spec(*host).name.clone()).collect());
                 }
                 Action::Notice(text) => self.sink.notice(&text),
+                Action::Report(text) if self.shows => self.failure = crate::print(&text).err(),
+                Action::Report(text) => self.sink.show(text),
+                Action::Picture(svg) => {
+                    if let Some(path) = &self.picture
+                        && let Err(error) = std::fs::write(path, svg)
+                    {
+                        let text = format!("the picture {} cannot be written: {error}", path.display());
+                        self.failure = Some(Failure::new(ExitCode::Data, text));
+                    }
+                }
                 Action::Show(text) => self.sink.show(text),
                 Action::StopSelf => {
                     // Takes effect at once, for every thread.
@@ -196,6 +226,7 @@ impl Supervisor {
             match messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Message::Job(Event::Ended(host, _))) => drop(self.links.remove(&host)),
                 Ok(Message::Job(Event::Signal(_))) | Err(_) => break,
+                Ok(Message::Job(event @ Event::OutputBroken(_))) => drop(self.job.handle(Instant::now(), event)),
                 Ok(_) => {}
             }
         }
@@ -205,7 +236,12 @@ impl Supervisor {
         self.sink.close(self.job.outcome().is_some());
         while let Ok(message) = messages.recv() {
             match message {
-                Message::Drained | Message::Job(Event::Signal(libc::SIGINT | libc::SIGTERM | libc::SIGHUP)) => break,
+                Message::Drained => break,
+                Message::Job(event @ Event::Signal(libc::SIGINT | libc::SIGTERM | libc::SIGHUP)) => {
+                    self.job.handle(Instant::now(), event);
+                    break;
+                }
+                Message::Job(event @ Event::OutputBroken(_)) => drop(self.job.handle(Instant::now(), event)),
                 _ => {}
             }
         }
@@ -240,11 +276,12 @@ fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
 fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> {
     let options = &run.options;
     let snapshot = &settings.snapshot;
-    let hosts = match (&options.hostfile, options.host.as_slice()) {
+    let mut hosts = match (&options.hostfile, options.host.as_slice()) {
         (Some(file), _) => hosts::file::read(file).map_err(|e| Failure::new(ExitCode::Data, e.to_string()))?,
         (None, []) => vec![HostSpec::this_machine()],
         (None, lists) => hosts::list::parse(lists).map_err(|e| Failure::new(ExitCode::Usage, e))?,
     };
+    let Wishes { request, detail, topologies, report, ending } = wishes::understand(run, &mut hosts)?;
     let directory = match (&options.wdir, std::env::current_dir()) {
         (Some(directory), Ok(here)) => here.join(directory),
         (Some(directory), Err(_)) => directory.clone(),
@@ -270,16 +307,20 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         files_read: settings.files_read.clone(),
         variables_read: settings.variables_read.clone(),
         oversubscribed: false,
+        placements: Vec::new(),
         stdin: options.stdin,
         prompts: None,
         output_window: output_window(options.ranks),
         survives: false,
     };
     let plan = Plan {
-        hosts_named: options.hostfile.is_some() || !options.host.is_empty(),
+        hosts_named: !hosts.iter().all(HostSpec::is_default),
         hosts,
-        ranks: options.ranks,
-        oversubscribe: options.oversubscribe,
+        placement: request,
+        detail,
+        topologies,
+        shown: report,
+        ending,
         same_machine_allowed: !snapshot.get(keys::LAUNCH_AGENT).is_empty(),
         snapshot_hash: snapshot.hash(),
         start,

@@ -3,6 +3,7 @@
 //! Every stream begins with a version ([`PROTOCOL`]) outside the frames, so that a peer built against another version
 //! is refused with both versions named instead of with a decoding error.
 
+use super::node::{Detail, Node, Placement};
 use crate::config::{Snapshot, Value};
 use crate::memory::Activity;
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,8 @@ pub struct Boot {
     pub oversubscribed: bool,
     /// The address of this host as the launcher reached it (from `SSH_CONNECTION`), tried first by peers.
     pub reached_at: Option<std::net::IpAddr>,
+    /// Where this rank sits.
+    pub placement: Placement,
     /// The job goes on when a rank fails: its loss is then an error for those who wait for it, at once.
     pub survives: bool,
 }
@@ -82,6 +85,8 @@ pub struct Boot {
 /// From the launcher to an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToAgent {
+    /// Describe the host: answered by [`FromAgent::Node`]. Sent before [`ToAgent::Start`], when placement needs it.
+    Describe(Detail),
     /// The job. Sent once, after [`FromAgent::Hello`].
     Start(Box<Start>),
     /// Every rank has said hello and agrees: `World::init` may return.
@@ -179,6 +184,8 @@ pub struct Start {
     pub variables_read: Vec<(Bytes, Bytes)>,
     /// As in [`Boot`]. The launcher knows it best: several hosts may be one machine.
     pub oversubscribed: bool,
+    /// Where each rank of the agent's host sits, in rank order; empty: nowhere in particular.
+    pub placements: Vec<Placement>,
     /// Who reads the launcher's standard input.
     pub stdin: StdinTarget,
     /// A rank whose unfinished line is sent on when it pauses: the one that somebody may be talking to.
@@ -210,6 +217,8 @@ pub enum FromAgent {
         /// The agent's process id.
         pid: u32,
     },
+    /// What the host looks like, or why that cannot be found out.
+    Node(Result<Box<Node>, String>),
     /// A variable or file on this host that a less careful launcher would have read. Ignored, and named.
     Stray {
         /// For example `RSRUN_SHM_RING_BYTES=4096 in the environment`.
@@ -221,6 +230,8 @@ pub enum FromAgent {
         rank: u32,
         /// Its process id on that host.
         pid: u32,
+        /// Where the kernel lets it run, as in `/proc/PID/status`: `0-3,8`; empty when it has ended already.
+        cpus: String,
     },
     /// A rank could not be started.
     SpawnFailed {

@@ -7,6 +7,7 @@ pub mod frame;
 #[cfg(not(loom))]
 mod inherited;
 pub mod messages;
+pub mod node;
 #[cfg(not(loom))]
 pub(crate) mod rank;
 #[cfg(not(loom))]

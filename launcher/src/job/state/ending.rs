@@ -40,7 +40,7 @@ impl Job {
     }
 
     /// Ends everything that runs; `signal` is what ranks get first.
-    fn stop(&mut self, now: Instant, signal: i32) {
+    pub(super) fn stop(&mut self, now: Instant, signal: i32) {
         if matches!(self.phase, Phase::Stopping(_) | Phase::Finished) {
             return;
         }
@@ -176,7 +176,9 @@ impl Job {
     pub(super) fn listens_to(&self, host: usize, frame: &FromAgent) -> bool {
         match self.hosts[host].link {
             Link::Started => !matches!(frame, FromAgent::Hello { .. }),
-            Link::Connecting(_) => matches!(frame, FromAgent::Hello { .. } | FromAgent::Warning { .. }),
+            Link::Connecting(_) => {
+                matches!(frame, FromAgent::Hello { .. } | FromAgent::Node(_) | FromAgent::Warning { .. })
+            }
             Link::Ready => matches!(frame, FromAgent::Warning { .. }),
             Link::Gone | Link::Waiting | Link::Done => false,
         }

@@ -3,6 +3,7 @@
 use super::super::{agreement, release};
 use super::{Action, Event, Job, Link, Phase};
 use crate::exit::{ExitCode, Failure, signal_name};
+use rustix::io::Errno;
 use spmd::bootstrap::messages::{Exit, FromAgent, Hello, PROTOCOL, Release, SpawnFailure, ToAgent};
 use std::time::Instant;
 
@@ -26,9 +27,14 @@ impl Job {
                 }
             }
             Event::OutputFailed(reason) => self.fail(now, Failure::new(ExitCode::Internal, reason)),
-            Event::OutputClosed => {
+            Event::OutputBroken(Errno::PIPE) => {
                 let exit = ExitCode::Signal(u8::try_from(libc::SIGPIPE).unwrap_or(0));
                 self.fail(now, Failure::new(exit, "standard output was closed by its reader"));
+            }
+            Event::OutputBroken(error) => {
+                let error = std::io::Error::from(error);
+                let message = format!("standard output cannot be written: {error}");
+                self.fail(now, Failure::new(ExitCode::Internal, message));
             }
             Event::Frame(host, frame) if self.listens_to(host, &frame) => self.on_frame(now, host, frame),
             Event::Frame(..) => {}
@@ -56,12 +62,11 @@ impl Job {
             FromAgent::Hello { allowed_cores, identity, pid, .. } => {
                 let state = &mut self.hosts[host];
                 (state.cores, state.machine, state.agent_pid) = (allowed_cores, identity, pid);
-                state.link = Link::Ready;
+                self.greeted(host);
                 self.connect_next(now);
-                if self.hosts.iter().all(|h| matches!(h.link, Link::Ready | Link::Gone)) {
-                    self.start(now);
-                }
+                self.start_when_ready(now);
             }
+            FromAgent::Node(node) => self.described(now, host, node),
             FromAgent::Stray { what } => {
                 let decided = crate::settings::decided(&self.plan.start.snapshot, &what);
                 if self.strays.insert((host, what.clone())) {
@@ -71,9 +76,9 @@ impl Job {
                 }
             }
             FromAgent::Warning { text } => self.actions.push(Action::Notice(format!("host {name}: {text}"))),
-            FromAgent::Spawned { pid, .. } => {
-                self.ranks[rank].pid = pid;
+            FromAgent::Spawned { pid, cpus, .. } => {
                 self.ranks[rank].started = Some(now);
+                self.spawned(rank, pid, cpus);
             }
             FromAgent::SpawnFailed { reason, kind, .. } => {
                 let exit = match kind {

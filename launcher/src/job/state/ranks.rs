@@ -8,6 +8,8 @@ pub(super) struct Rank {
     /// Index of its host in the plan.
     pub(super) host: usize,
     pub(super) pid: u32,
+    /// Where the kernel lets it run.
+    pub(super) cpus: String,
     /// What it said when it entered `World::init`.
     pub(super) hello: Option<Hello>,
     pub(super) finalized: bool,
@@ -25,6 +27,7 @@ impl Rank {
         Self {
             host,
             pid: 0,
+            cpus: String::new(),
             hello: None,
             finalized: false,
             exited: false,

@@ -3,8 +3,11 @@
 mod life;
 
 use super::*;
+use crate::placement::Request;
 use spmd::bootstrap::messages::{Exit, Hello, JobKey, Release, SpawnFailure, StdinTarget};
 use spmd::config::{Snapshot, Value};
+
+mod placing;
 
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -26,8 +29,11 @@ fn plan(hosts: &[(&str, Option<u32>)], ranks: Option<u32>) -> Plan {
     };
     Plan {
         hosts: hosts.iter().map(spec).collect(),
-        ranks,
-        oversubscribe: false,
+        placement: Request { ranks, ..Request::default() },
+        detail: None,
+        topologies: vec![],
+        shown: crate::report::Options::default(),
+        ending: Ending::Run,
         hosts_named: true,
         same_machine_allowed: false,
         start: Start {
@@ -44,6 +50,7 @@ fn plan(hosts: &[(&str, Option<u32>)], ranks: Option<u32>) -> Plan {
             files_read: vec![],
             variables_read: vec![],
             oversubscribed: false,
+            placements: vec![],
             stdin: StdinTarget::Rank(0),
             prompts: None,
             output_window: 1 << 16,
@@ -75,7 +82,7 @@ impl World {
         world.hello(0, 2);
         world.hello(1, 2);
         for rank in 0..4 {
-            world.say(rank / 2, FromAgent::Spawned { rank: rank as u32, pid: 100 + rank as u32 });
+            world.say(rank / 2, FromAgent::Spawned { rank: rank as u32, pid: 100 + rank as u32, cpus: String::new() });
         }
         world.done.clear();
         world
@@ -95,6 +102,7 @@ impl World {
                 Action::Connect(host) => format!("connect {host}"),
                 Action::Close(host) => format!("close {host}"),
                 Action::Notice(text) => format!("notice {text}"),
+                Action::Report(text) | Action::Picture(text) => format!("report {text}"),
                 Action::ReadStdin(bytes) => format!("read {bytes}"),
                 Action::StopStdin | Action::Placed(_) => continue,
                 Action::Show(text) => format!("show {text}"),
@@ -119,6 +127,7 @@ impl World {
                     ToAgent::Report => format!("report {host}"),
                     ToAgent::RankLost { rank, .. } => format!("lost {host} {rank}"),
                     ToAgent::Signal { signal } => format!("signal {host} {signal}"),
+                    ToAgent::Describe(detail) => format!("describe {host} {detail:?}"),
                     ToAgent::Stop { signal: libc::SIGTERM } => format!("stop {host}"),
                     ToAgent::Stop { signal } => format!("stop {host} with {signal}"),
                 },
@@ -271,7 +280,10 @@ fn more_ranks_than_slots_are_refused_with_the_numbers_of_each_host() {
     w.hello(1, 9);
     assert_eq!(w.code(), 75);
     assert!(w.message().contains("a: 2, b: 1"), "{}", w.message());
-    let mut w = World::begin(Plan { oversubscribe: true, ..plan(&[("a", Some(1))], Some(2)) });
+    let mut w = World::begin(Plan {
+        placement: Request { ranks: Some(2), oversubscribe: true, ..Request::default() },
+        ..plan(&[("a", Some(1))], None)
+    });
     w.hello(0, 1);
     assert_eq!(w.did()[1], r#"start 0 as 0 of ["a"] ranks [0, 0] oversubscribed"#);
 }
@@ -573,8 +585,8 @@ fn standard_input_goes_to_rank_0_as_fast_as_it_takes_it() {
     w.hello(0, 2);
     w.hello(1, 2);
     w.did();
-    w.say(1, FromAgent::Spawned { rank: 2, pid: 5 });
-    w.say(0, FromAgent::Spawned { rank: 0, pid: 5 });
+    w.say(1, FromAgent::Spawned { rank: 2, pid: 5, cpus: String::new() });
+    w.say(0, FromAgent::Spawned { rank: 0, pid: 5, cpus: String::new() });
     assert!(w.did().is_empty(), "nothing is read unless the rank has room");
     w.say(0, FromAgent::StdinTaken { rank: 0, bytes: 100 });
     assert_eq!(w.did(), ["read 100"]);
@@ -630,8 +642,35 @@ fn an_agent_may_speak_only_of_its_own_ranks() {
 #[test]
 fn output_that_nobody_reads_ends_the_job() {
     let mut w = World::released();
-    w.event(Event::OutputClosed);
+    w.event(Event::OutputBroken(rustix::io::Errno::PIPE));
     assert_eq!(w.code(), 141);
+    assert_eq!(w.did(), ["stop 0", "stop 1"]);
+}
+
+#[test]
+fn output_that_cannot_be_written_after_the_end_is_no_success_and_hides_no_failure() {
+    let broken = || Event::OutputBroken(rustix::io::Errno::NOSPC);
+    for (code, event, outcome) in
+        [(0, broken(), 70), (0, Event::Signal(libc::SIGTERM), 143), (3, broken(), 3), (3, Event::Signal(2), 3)]
+    {
+        let mut w = World::released();
+        for rank in 0..w.job.ranks.len() {
+            w.finalize(rank);
+            w.exit(rank, code);
+        }
+        (0..2).for_each(|host| w.done(host));
+        w.did();
+        w.event(event);
+        assert_eq!((w.code(), w.did()), (outcome, Vec::<String>::new()));
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_ends_the_job_and_says_why() {
+    let mut w = World::released();
+    w.event(Event::OutputBroken(rustix::io::Errno::NOSPC));
+    assert_eq!(w.code(), 70);
+    assert!(w.message().contains("No space left"), "{}", w.message());
     assert_eq!(w.did(), ["stop 0", "stop 1"]);
 }
 
@@ -672,7 +711,7 @@ mod any_order {
                     17 => w.say(host, FromAgent::Signalled { count: 1 }),
                     18 => w.say(host, FromAgent::StdinTaken { rank: n as u32, bytes: 5 }),
                     19 => w.say(host, FromAgent::Report { ranks: vec![(n as u32, spmd::memory::Activity::Computing)] }),
-                    11 => w.say(host, FromAgent::Spawned { rank: n as u32, pid: 5 }),
+                    11 => w.say(host, FromAgent::Spawned { rank: n as u32, pid: 5, cpus: String::new() }),
                     12 => w.event(Event::Signal(libc::SIGUSR2)),
                     _ => w.pass(10 * S),
                 }
