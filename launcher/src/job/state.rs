@@ -200,6 +200,8 @@ pub struct Job {
     strays: HashSet<(usize, String)>,
     signals: Signals,
     report: Option<Report>,
+    /// An agent was lost that had ranks.
+    lost_agent: bool,
     /// Ranks that failed while the others went on.
     failed: usize,
     /// How many bytes of standard input have been asked for.
@@ -234,6 +236,7 @@ impl Job {
             strays: HashSet::new(),
             signals: Signals::default(),
             report: None,
+            lost_agent: false,
             failed: 0,
             input_asked: 0,
             actions: Vec::new(),
@@ -311,6 +314,11 @@ impl Job {
             ended: since(rank.ended),
         });
         ranks.collect()
+    }
+
+    /// The name of the job, if an agent of it was lost whose ranks may have left something.
+    pub fn lost_agent(&self) -> Option<&str> {
+        self.lost_agent.then_some(self.plan.start.job.as_str())
     }
 
     /// Why the job failed; `None` when every rank exited with 0.
