@@ -100,6 +100,7 @@ impl<'a> Launch<'a> {
             .map_err(|e| other(e.into()))?;
         let placement = self.start.placements.get(index).cloned().unwrap_or_default();
         let binding = sys::Binding::new(&placement.cpus, placement.domain);
+        let sees_only = placement.sees_only.clone();
         let boot = self.shared.boot(self.start, rank, placement, self.reached_at);
         let record = boot::record(&boot).map_err(other)?;
 
@@ -108,6 +109,7 @@ impl<'a> Launch<'a> {
         command.args(self.start.arguments.iter().map(|a| OsStr::from_bytes(a)));
         command.current_dir(&self.directory).env_clear();
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.envs(sees_only);
         command.env(BOOT_FD_VARIABLE, record.as_raw_fd().to_string());
         command.env(CONTROL_FD_VARIABLE, control_child.as_raw_fd().to_string());
         let numbers = [
