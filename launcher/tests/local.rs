@@ -345,6 +345,67 @@ fn read_lines(child: &mut std::process::Child, count: usize) {
     }
 }
 
+#[test]
+fn an_output_that_a_stranger_holds_open_does_not_keep_the_job() {
+    let place = Place::new();
+    let number = place.home.path().join("pid");
+    let mut command = place.rsrun();
+    command.args(["-n", "1", "sh", "-c", "echo $$ > \"$0.new\"; mv \"$0.new\" \"$0\"; read go; printf last"]);
+    let mut child = start(command.arg(&number).stdin(Stdio::piped()));
+    wait_until("the rank", || number.exists());
+    let rank = std::fs::read_to_string(&number).unwrap();
+    let open = |fd: u32| std::fs::OpenOptions::new().write(true).open(format!("/proc/{}/fd/{fd}", rank.trim()));
+    let held = [open(1).unwrap(), open(2).unwrap()];
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let ended = finish(child).success();
+    assert_eq!(ended.text(), "last");
+    drop(held);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_signal_ends_a_launcher_that_still_reads_its_hostfile() {
+    let place = Place::new();
+    let pipe = place.home.path().join("hosts");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let child = start(place.rsrun().arg("-hostfile").arg(&pipe).arg("true"));
+    // Opens only when somebody reads; held open, so that what is read has no end.
+    let mut writer = None;
+    wait_until("the launcher reads", || {
+        let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
+        writer = rustix::fs::open(&pipe, flags, rustix::fs::Mode::empty()).ok();
+        writer.is_some()
+    });
+    common::signal(child.id(), libc::SIGTERM);
+    assert_eq!(finish(child).code, None);
+    drop(writer);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn what_is_no_file_where_a_host_may_have_its_configuration_hangs_nothing() {
+    let place = Place::new();
+    let config = place.home.path().join("elsewhere/rsrun");
+    std::fs::create_dir_all(&config).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(config.join("config.toml")).status().unwrap().success());
+    // As on another host, where the launcher has not looked.
+    let script = format!("#!/bin/sh\nXDG_CONFIG_HOME={} exec sh -c \"$2\"\n", config.parent().unwrap().display());
+    let agent = place.script("agent", &script);
+    let words = ["--launch-agent", agent.to_str().unwrap(), "-host", "h:1", "-n", "1", "echo", "x"];
+    let ended = place.run(words).success();
+    assert_eq!((ended.text().as_ref(), ended.stderr.as_str()), ("x\n", ""));
+    place.assert_nothing_left();
+}
+
+#[test]
+fn an_output_that_is_full_is_named() {
+    let place = Place::new();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let child = place.rsrun().args(["-n", "1", "echo", "x"]).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    finish_without_stdout(child).fails(70, &["standard output", "No space left"]);
+    place.assert_nothing_left();
+}
+
 fn finish_without_stdout(mut child: std::process::Child) -> common::Ended {
     let mut status = None;
     wait_until("rsrun ends", || {

@@ -10,6 +10,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a killed rank ends the job with 137 and is named", kill_rank),
     ("a killed rank 0 ends the job with 137 and is named", kill_first_rank),
     ("a killed agent ends the job with 70 and its host is named", kill_agent),
+    ("a killed guard of an agent ends the job with 70 and its host is named", kill_guard),
     ("a killed launcher leaves nothing on any host", kill_launcher),
     ("an interrupted launcher ends the job with 130", interrupt_launcher),
     ("a terminated launcher ends the job with 143", terminate_launcher),
@@ -37,13 +38,9 @@ fn find_all(cluster: &Cluster, host: usize, text: &str) -> Vec<Process> {
     found
 }
 
-/// The first of them.
-fn find(cluster: &Cluster, host: usize, text: &str) -> Process {
-    find_all(cluster, host, text)[0]
-}
-
-fn agent(cluster: &Cluster, host: usize) -> Process {
-    find(cluster, host, "rsrun --agent")
+/// The two processes of the agent on a host: its guard, then the agent that the guard has started.
+fn agent(cluster: &Cluster, host: usize) -> [Process; 2] {
+    find_all(cluster, host, "rsrun --agent").try_into().expect("two processes")
 }
 
 fn expect_message(outcome: &Outcome, words: &[&str]) {
@@ -56,7 +53,7 @@ fn expect_message(outcome: &Outcome, words: &[&str]) {
 fn kill_rank(cluster: &Cluster) {
     let job = training(cluster);
     // Ranks 2 and 3 are on the second host.
-    find(cluster, 1, "examples/train").kill();
+    find_all(cluster, 1, "examples/train")[0].kill();
     let outcome = job.finish(OVER);
     assert_eq!(outcome.code(), 137, "{outcome}");
     expect_message(&outcome, &["rank", "SIGKILL", &cluster.hosts()[1].address]);
@@ -78,7 +75,15 @@ fn kill_first_rank(cluster: &Cluster) {
 
 fn kill_agent(cluster: &Cluster) {
     let job = training(cluster);
-    agent(cluster, 1).kill();
+    agent(cluster, 1)[1].kill();
+    let outcome = job.finish(OVER);
+    assert_eq!(outcome.code(), 70, "{outcome}");
+    expect_message(&outcome, &["agent", &cluster.hosts()[1].address]);
+}
+
+fn kill_guard(cluster: &Cluster) {
+    let job = training(cluster);
+    agent(cluster, 1)[0].kill();
     let outcome = job.finish(OVER);
     assert_eq!(outcome.code(), 70, "{outcome}");
     expect_message(&outcome, &["agent", &cluster.hosts()[1].address]);

@@ -329,10 +329,14 @@ impl Local {
                 frames.push(FromAgent::Warning { text });
             }
             self.phase = Phase::Draining;
+            // What the leftovers wrote is in the pipes too.
+            self.ranks.iter_mut().for_each(Rank::measure);
         }
-        // Every writer is gone, so every output ends.
-        self.phase == Phase::Draining
-            && self.ranks.iter().all(|rank| rank.reported && rank.outputs.iter().all(Option::is_none))
+        let over = self.phase == Phase::Draining && self.ranks.iter().all(|rank| rank.reported && rank.is_drained());
+        if over {
+            self.ranks.iter_mut().for_each(|rank| rank.finish_lines(frames));
+        }
+        over
     }
 
     /// Kills what ranks left behind: children of wrappers, daemons. `false`: something cannot be killed.

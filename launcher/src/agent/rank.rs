@@ -232,6 +232,12 @@ impl Rank {
             Exit::Code(libc::WEXITSTATUS(raw_status))
         });
         self.stdin = None;
+        self.measure();
+    }
+
+    /// What is in the pipes now is still to be read. Their end is not waited for: a process that is not ours, to which
+    /// a rank has passed its output, may keep them open for ever.
+    pub(super) fn measure(&mut self) {
         for output in self.outputs.iter_mut().flatten() {
             output.due = rustix::io::ioctl_fionread(&output.fd).unwrap_or(0);
         }
@@ -244,14 +250,18 @@ impl Rank {
 
     /// The rank's last frames.
     pub(super) fn report(&mut self, frames: &mut Vec<FromAgent>) {
-        let rank = self.rank;
+        self.finish_lines(frames);
+        if let Some(exit) = self.exit {
+            self.reported = true;
+            frames.push(FromAgent::Exited { rank: self.rank, exit });
+        }
+    }
+
+    /// What was written without the end of a line.
+    pub(super) fn finish_lines(&mut self, frames: &mut Vec<FromAgent>) {
         for index in 0..self.outputs.len() {
             let rest = self.outputs[index].as_mut().and_then(|output| output.lines.finish());
             self.say(index, rest, true, frames);
-        }
-        if let Some(exit) = self.exit {
-            self.reported = true;
-            frames.push(FromAgent::Exited { rank, exit });
         }
     }
 }

@@ -12,7 +12,10 @@ use std::os::unix::ffi::OsStrExt;
 pub(super) fn find(environment: &[(OsString, OsString)], start: &Start) -> Vec<String> {
     let mut found = variables(environment, start);
     for path in std::iter::once(config::system_file()).chain(config::user_file(environment)) {
-        // A file that cannot be read would not have been used either.
+        // A file that cannot be read, or is none, would not have been used either; a named pipe would never end.
+        if !std::fs::metadata(&path).is_ok_and(|found| found.is_file()) {
+            continue;
+        }
         let Ok(content) = std::fs::read(&path) else { continue };
         if !start.files_read.contains(&settings::file_hash(&content)) {
             found.push(format!("the configuration file {}", path.display()));

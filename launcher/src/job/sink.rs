@@ -34,8 +34,8 @@ pub struct Style {
 /// What the writing thread reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SinkEvent {
-    /// Standard output is closed (nobody reads it any more).
-    Broken,
+    /// Standard output takes nothing any more; why.
+    Broken(Errno),
     /// A file of `--output-dir` cannot be written.
     Failed(String),
     /// So many bytes of this rank have been written.
@@ -200,10 +200,12 @@ impl<R: Fn(SinkEvent)> Writer<R> {
 
     fn show(&mut self, stream: Stream, bytes: &[u8]) {
         let index = usize::from(stream == Stream::Stderr);
-        if self.open[index] && write_all(stream, bytes).is_err() {
+        if self.open[index]
+            && let Err(error) = write_all(stream, bytes)
+        {
             self.open[index] = false;
             if stream == Stream::Stdout {
-                (self.report)(SinkEvent::Broken);
+                (self.report)(SinkEvent::Broken(error));
             }
         }
     }

@@ -77,8 +77,8 @@ pub enum Event {
     Signal(i32),
     /// The launcher's standard input: a piece, or empty at its end.
     Stdin(Vec<u8>),
-    /// Nobody reads the launcher's standard output any more.
-    OutputClosed,
+    /// The launcher's standard output takes nothing any more: its reader is gone (`EPIPE`), or another reason.
+    OutputBroken(rustix::io::Errno),
     /// Output cannot be kept as asked for.
     OutputFailed(String),
     /// So many bytes of a rank's output have been written.
@@ -267,6 +267,9 @@ impl Job {
             self.on_event(now, event);
             self.on_time(now);
             self.check_end();
+        } else if matches!(event, Event::OutputBroken(_) | Event::Signal(libc::SIGINT | libc::SIGTERM | libc::SIGHUP)) {
+            // The job is over, but what it wrote is not all written, or will not be: that is no success.
+            self.on_event(now, event);
         }
         std::mem::take(&mut self.actions)
     }

@@ -52,16 +52,17 @@ pub fn run(run: &Run) -> Result<(), Failure> {
 fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     let begun = Instant::now();
     let (sender, receiver) = channel();
-    watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
     let open_files = sys::raise_open_files();
     let settings = settings::load(run.options.config.as_deref(), run.settings.clone())?;
     let (plan, missing) = plan(run, &settings)?;
     let how = how(&settings, open_files, &plan)?;
     let style = style(&run.options, plan.start.output_window)?;
+    // Not before: while files are read, which may take for ever, a signal must end us as it ends any program.
+    watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
     let report = sender.clone();
     let sink = Sink::start(style, move |event| {
         let _ = report.send(match event {
-            SinkEvent::Broken => Message::Job(Event::OutputClosed),
+            SinkEvent::Broken(why) => Message::Job(Event::OutputBroken(why)),
             SinkEvent::Failed(reason) => Message::Job(Event::OutputFailed(reason)),
             SinkEvent::Taken { rank, bytes } => Message::Job(Event::OutputTaken(rank, bytes)),
             SinkEvent::Drained => Message::Drained,
@@ -224,13 +225,19 @@ impl Supervisor {
             match messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Message::Job(Event::Ended(host, _))) => drop(self.links.remove(&host)),
                 Ok(Message::Job(Event::Signal(_))) | Err(_) => break,
+                Ok(Message::Job(event @ Event::OutputBroken(_))) => drop(self.job.handle(Instant::now(), event)),
                 Ok(_) => {}
             }
         }
         self.sink.close(self.job.outcome().is_some());
         while let Ok(message) = messages.recv() {
             match message {
-                Message::Drained | Message::Job(Event::Signal(libc::SIGINT | libc::SIGTERM | libc::SIGHUP)) => break,
+                Message::Drained => break,
+                Message::Job(event @ Event::Signal(libc::SIGINT | libc::SIGTERM | libc::SIGHUP)) => {
+                    self.job.handle(Instant::now(), event);
+                    break;
+                }
+                Message::Job(event @ Event::OutputBroken(_)) => drop(self.job.handle(Instant::now(), event)),
                 _ => {}
             }
         }

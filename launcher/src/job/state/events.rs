@@ -3,6 +3,7 @@
 use super::super::{agreement, release};
 use super::{Action, Event, Job, Link, Phase};
 use crate::exit::{ExitCode, Failure, signal_name};
+use rustix::io::Errno;
 use spmd::bootstrap::messages::{Exit, FromAgent, Hello, PROTOCOL, Release, SpawnFailure, ToAgent};
 use std::time::Instant;
 
@@ -26,9 +27,14 @@ impl Job {
                 }
             }
             Event::OutputFailed(reason) => self.fail(now, Failure::new(ExitCode::Internal, reason)),
-            Event::OutputClosed => {
+            Event::OutputBroken(Errno::PIPE) => {
                 let exit = ExitCode::Signal(u8::try_from(libc::SIGPIPE).unwrap_or(0));
                 self.fail(now, Failure::new(exit, "standard output was closed by its reader"));
+            }
+            Event::OutputBroken(error) => {
+                let error = std::io::Error::from(error);
+                let message = format!("standard output cannot be written: {error}");
+                self.fail(now, Failure::new(ExitCode::Internal, message));
             }
             Event::Frame(host, frame) if self.listens_to(host, &frame) => self.on_frame(now, host, frame),
             Event::Frame(..) => {}

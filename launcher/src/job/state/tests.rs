@@ -642,8 +642,35 @@ fn an_agent_may_speak_only_of_its_own_ranks() {
 #[test]
 fn output_that_nobody_reads_ends_the_job() {
     let mut w = World::released();
-    w.event(Event::OutputClosed);
+    w.event(Event::OutputBroken(rustix::io::Errno::PIPE));
     assert_eq!(w.code(), 141);
+    assert_eq!(w.did(), ["stop 0", "stop 1"]);
+}
+
+#[test]
+fn output_that_cannot_be_written_after_the_end_is_no_success_and_hides_no_failure() {
+    let broken = || Event::OutputBroken(rustix::io::Errno::NOSPC);
+    for (code, event, outcome) in
+        [(0, broken(), 70), (0, Event::Signal(libc::SIGTERM), 143), (3, broken(), 3), (3, Event::Signal(2), 3)]
+    {
+        let mut w = World::released();
+        for rank in 0..w.job.ranks.len() {
+            w.finalize(rank);
+            w.exit(rank, code);
+        }
+        (0..2).for_each(|host| w.done(host));
+        w.did();
+        w.event(event);
+        assert_eq!((w.code(), w.did()), (outcome, Vec::<String>::new()));
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_ends_the_job_and_says_why() {
+    let mut w = World::released();
+    w.event(Event::OutputBroken(rustix::io::Errno::NOSPC));
+    assert_eq!(w.code(), 70);
+    assert!(w.message().contains("No space left"), "{}", w.message());
     assert_eq!(w.did(), ["stop 0", "stop 1"]);
 }
 
