@@ -419,27 +419,6 @@ impl Job {
         self.phase = Phase::Running;
     }
 
-    /// Two names for one machine would use its cores twice.
-    fn check_machines(&self) -> Result<(), Failure> {
-        if self.plan.same_machine_allowed {
-            return Ok(());
-        }
-        let mut seen: HashMap<&str, usize> = HashMap::new();
-        for (index, host) in self.hosts.iter().enumerate().filter(|(_, h)| h.link == Link::Ready) {
-            if let Some(first) = seen.insert(&host.machine, index) {
-                let (a, b) = (&self.plan.hosts[first], &self.plan.hosts[index]);
-                return Err(Failure::new(
-                    ExitCode::Data,
-                    format!(
-                        "{} ({}) and {} ({}) are the same machine: name it once, with all its slots",
-                        a.name, a.place, b.name, b.place
-                    ),
-                ));
-            }
-        }
-        Ok(())
-    }
-
     fn give_up(&mut self, host: usize) {
         self.hosts[host].link = Link::Gone;
         self.actions.push(Action::Close(host));
