@@ -114,6 +114,22 @@ fn of_the_guard() {
 }
 
 #[test]
+fn of_agent_and_guard_at_the_same_moment() {
+    let job = job(&["sh", "-c", "sleep 600 & setsid sleep 601 & sleep 602; true"]);
+    for rank in &job.ranks {
+        wait_until("their children", || children(*rank).len() == 3);
+    }
+    let all = job.all();
+    for kill in [libc::SIGSTOP, libc::SIGKILL] {
+        signal(job.guard, kill);
+        signal(job.agent, kill);
+    }
+    finish(job.launcher).fails(70, &["agent on host localhost was lost"]);
+    wait_until("all are gone", || !all.iter().any(|pid| alive(*pid)));
+    job.place.wait_until_nothing_left();
+}
+
+#[test]
 fn of_the_launcher() {
     let mut job = Job::wrappers();
     let all = job.all();

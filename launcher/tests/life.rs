@@ -112,10 +112,10 @@ fn a_signal_that_nobody_is_there_for_is_told() {
 #[test]
 fn the_stop_signal_stops_ranks_and_launcher_and_both_go_on() {
     let place = Place::new();
-    let script = "echo $$; while :; do sleep 0.02; test -e $GO && exit 0; done";
-    let go = place.home.path().join("go");
+    // One process a rank: a shell that stops while its child begins looks as if it did not stop.
+    let script = "echo $$; exec sleep 600";
     let mut command = place.rsrun();
-    command.args(["-x", &format!("GO={}", go.display()), "--timeout", "20", "-n", "2", "sh", "-c", script]);
+    command.args(["--timeout", "20", "-n", "2", "sh", "-c", script]);
     let mut child = start(&mut command);
     let ranks: Vec<u32> = wait_for_lines(&mut child, 2).iter().map(|line| line.trim().parse().unwrap()).collect();
     for _ in 0..2 {
@@ -126,8 +126,36 @@ fn the_stop_signal_stops_ranks_and_launcher_and_both_go_on() {
         common::signal(child.id(), libc::SIGCONT);
         wait_until("everything goes on", || state(child.id()) != 'T' && ranks.iter().all(|rank| state(*rank) != 'T'));
     }
-    std::fs::write(&go, "").unwrap();
-    finish(child).success();
+    common::signal(child.id(), libc::SIGTERM);
+    assert_eq!(finish(child).code, Some(143));
+    place.assert_nothing_left();
+}
+
+#[test]
+fn whoever_fails_the_job_fails_with_the_code_of_the_first() {
+    let place = Place::new();
+    // Two codes are never combined into a third.
+    place.run(["-n", "2", "false"]).fails(1, &["exited with code 1"]);
+    let script = "test $SPMD_RANK = 0 && sleep 0.05; exit $((SPMD_RANK + 1))";
+    place.run(["-n", "2", "sh", "-c", script]).fails(2, &["rank 1"]);
+    for (signal, code) in [("INT", 130), ("TERM", 143), ("ABRT", 134), ("QUIT", 131)] {
+        place
+            .run(["-n", "2", "sh", "-c", &format!("kill -{signal} $$; sleep 60")])
+            .fails(code, &[&format!("SIG{signal}")]);
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn stopped_processes_that_hold_pipes_hang_nothing() {
+    let place = Place::new();
+    place.run(["--timeout", "0.5", "-n", "2", "sh", "-c", "kill -STOP $$"]);
+    let script = "(kill -STOP $(sh -c 'echo $PPID'); sleep 600) & sleep 0.2; exit 3";
+    place.run(["-n", "2", "sh", "-c", script]).fails(3, &["exited with code 3"]);
+    place
+        .run(["-n", "1", "sh", "-c", "(kill -STOP $(sh -c 'echo $PPID'); sleep 600) & sleep 0.1; echo done"])
+        .success();
+    place.assert_nothing_left();
 }
 
 #[test]

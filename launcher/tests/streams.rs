@@ -59,6 +59,18 @@ fn a_slow_reader_gets_every_byte() {
 }
 
 #[test]
+fn a_hundred_megabytes_of_input_arrive_unchanged() {
+    let place = Place::new();
+    let data = pattern(100 << 20);
+    for mut command in both(&place) {
+        let copy = place.home.path().join("copy");
+        command.args(["-n", "2", "sh", "-c", &format!("test $SPMD_RANK = 1 || cat > {}", copy.display())]);
+        feed(&mut command, data.clone()).success();
+        assert!(std::fs::read(&copy).unwrap() == data);
+    }
+}
+
+#[test]
 fn input_for_all_reaches_every_rank_also_when_one_reads_slowly_or_not_at_all() {
     let place = Place::new();
     let sum = |data: &[u8]| data.iter().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));

@@ -10,6 +10,7 @@ cargo xtask: from a fresh clone to running ranks
     cargo xtask lab netns up 3      three hosts on this machine, to try things on
     cargo xtask lab netns status    which hosts there are, and how to start ranks on them
     cargo xtask lab netns down      take them down again, leaving no trace
+    cargo xtask peers ends          how fast jobs end, next to other launchers
     cargo xtask fuzz                decoders of what comes from outside, fed with anything (nightly)
     cargo xtask deny                licences and known defects of every crate we use
 
@@ -63,6 +64,16 @@ cargo xtask deny: check licences and advisories of all crates (deny.toml)
 Needs cargo-deny, which takes minutes to build (cargo install --locked cargo-deny), so that it is no part of
 `cargo xtask test`. The list of advisories is fetched from the network; where that is impossible, licences, bans and
 sources are still checked, and the output says that advisories were not.
+";
+
+pub(crate) const PEERS: &str = "\
+cargo xtask peers ends: how long jobs take to end, next to MPICH's and Open MPI's launchers
+
+    --runs N         runs of each, in turn; their median is printed (9)
+    --ranks A,B      numbers of ranks (2,16)
+    --hostfile FILE  rsrun alone, on these hosts (whose processes must be visible here, as those of the lab are)
+
+A rank gets SIGKILL, or the launcher SIGINT; the time counts until the launcher has exited and every process is gone.
 ";
 
 pub(crate) const LAB: &str = "\

@@ -4,6 +4,7 @@
 
 mod command;
 mod demo;
+mod ends;
 mod error;
 mod fuzz;
 mod help;
@@ -39,6 +40,7 @@ enum Task {
     LabUp(lab::Up),
     LabDown { name: String },
     LabStatus,
+    Ends(ends::Options),
 }
 
 impl Task {
@@ -53,6 +55,7 @@ impl Task {
             Self::LabUp(up) => lab::up(&up)?,
             Self::LabDown { name } => lab::down(&name)?,
             Self::LabStatus => lab::status()?,
+            Self::Ends(options) => ends::run(&options)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -68,9 +71,10 @@ fn parse(mut parser: lexopt::Parser) -> Result<Task> {
         "test" => return parse_test(&mut parser),
         "fuzz" => return parse_fuzz(&mut parser),
         "lab" => return parse_lab(&mut parser),
+        "peers" => return parse_peers(&mut parser),
         other => {
             return Err(XtaskError::Usage(format!(
-                "no task '{other}'; there are setup, demo, test, fuzz, deny and lab"
+                "no task '{other}'; there are setup, demo, test, fuzz, peers, deny and lab"
             )));
         }
     };
@@ -92,6 +96,33 @@ fn parse_test(parser: &mut lexopt::Parser) -> Result<Task> {
         }
     }
     Ok(Task::Test(options))
+}
+
+fn parse_peers(parser: &mut lexopt::Parser) -> Result<Task> {
+    match word(parser)?.as_deref() {
+        Some("ends") => {}
+        None | Some("help") => return Ok(Task::Help(help::PEERS)),
+        Some(other) => return Err(XtaskError::Usage(format!("no comparison '{other}'; there is 'peers ends'"))),
+    }
+    let mut options = ends::Options::default();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("runs") => options.runs = parser.value()?.parse::<usize>()?.max(1),
+            Long("ranks") => {
+                let list = parser.value()?.string()?;
+                options.ranks = list
+                    .split(',')
+                    .map(|ranks| {
+                        ranks.parse().map_err(|_| XtaskError::Usage(format!("--ranks {list}: for example 2,16")))
+                    })
+                    .collect::<Result<_>>()?;
+            }
+            Long("hostfile") => options.hostfile = Some(parser.value()?.into()),
+            Long("help") | Short('h') => return Ok(Task::Help(help::PEERS)),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    Ok(Task::Ends(options))
 }
 
 fn parse_fuzz(parser: &mut lexopt::Parser) -> Result<Task> {

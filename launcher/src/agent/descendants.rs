@@ -52,6 +52,19 @@ fn parent_of(pid: Pid) -> Option<Pid> {
     Pid::from_raw(after.split_whitespace().nth(1)?.parse().ok()?)
 }
 
+/// Kills every process on this machine that has this job's name in its environment: what is left when an agent and its
+/// guard are killed at the same moment, and nobody inherits their children who knows of them.
+pub(crate) fn end_job(job: &str) {
+    let mark = format!("SPMD_JOB={job}");
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    for pid in entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)) {
+        let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
+        if environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
 /// Kills every process below this one and reaps it. `reaped` is told of each child that ended. `false`: some process
 /// is still there after `limit`.
 pub(super) fn end_all(limit: Duration, mut reaped: impl FnMut(Pid, i32)) -> bool {

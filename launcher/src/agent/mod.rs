@@ -5,7 +5,7 @@
 
 mod boot;
 mod control;
-mod descendants;
+pub(crate) mod descendants;
 mod guard;
 mod limits;
 mod lines;

@@ -100,6 +100,11 @@ impl Program {
     }
 }
 
+/// The name in `NAME=VALUE`.
+fn name(variable: &CStr) -> &[u8] {
+    variable.to_bytes().split(|byte| *byte == b'=').next().unwrap_or_default()
+}
+
 /// A text for the kernel.
 fn text(bytes: impl Into<Vec<u8>>) -> Result<CString, Refusal> {
     CString::new(bytes).map_err(|error| {
@@ -145,6 +150,7 @@ impl<'a> Launch<'a> {
             .map_err(|e| other(e.into()))?;
         let placement = self.start.placements.get(index).cloned().unwrap_or_default();
         let binding = sys::Binding::new(&placement.cpus, placement.domain);
+        let sees_only = placement.sees_only.clone();
         let boot = self.shared.boot(self.start, rank, placement, self.reached_at);
         let record = boot::record(&boot).map_err(other)?;
 
@@ -157,8 +163,11 @@ impl<'a> Launch<'a> {
             format!("SPMD_LOCAL_SIZE={}", self.local.len()),
             format!("SPMD_JOB={}", self.start.job),
         ];
-        let own = own.into_iter().map(text).collect::<Result<Vec<_>, _>>()?;
-        let environment: Vec<&CStr> = program.environment.iter().chain(&own).map(CString::as_c_str).collect();
+        let own = own.into_iter().chain(sees_only.iter().map(|(name, value)| format!("{name}={value}")));
+        let own = own.map(text).collect::<Result<Vec<_>, _>>()?;
+        // What is set here counts, not what the agent or the user had under the same name.
+        let inherited = program.environment.iter().filter(|theirs| own.iter().all(|own| name(own) != name(theirs)));
+        let environment: Vec<&CStr> = inherited.chain(&own).map(CString::as_c_str).collect();
         let wrap = match &program.wrapper {
             Some(file) if wrap::applies(&app.wrap_ranks, rank) => {
                 let mut words = vec![];

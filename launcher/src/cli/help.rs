@@ -41,6 +41,8 @@ Examples:
   rsrun -n 1 ./master : -n 4 ./worker      two programs in one world: rank 0, and ranks 1 to 4
   rsrun --app job.toml                     the same from a file
   rsrun -n 8 --wrap 'perf record -o perf.%r' --wrap-ranks 0,4-7 ./app
+  rsrun --stdin none --tag -n 4 ./app      nobody reads the input; every line says whose it is
+  rsrun --timeout 10min -n 4 ./app         at the end of the time: where every rank is (also on ^\\, at any time)
   rsrun config --changed                   which settings are not at their default, and who set them
 
 Hostfile, one host a line (# begins a comment):

@@ -71,6 +71,7 @@ fn wrong_lines_say_what_is_wrong_in_one_line() {
     assert!(error(&["--timeout", "soon", "app"]).contains("soon"));
     assert!(error(&["config", "app"]).contains("app"));
     assert!(error(&["config", "--al"]).contains("see rsrun config --help"));
+    assert!(error(&["--tee", "app"]).contains("not provided: --output-dir <DIR>"));
     for text in [&["--np", "0", "a"][..], &["--no-such", "a"]] {
         assert!(!error(text).contains('\n'), "{}", error(text));
     }
@@ -90,6 +91,7 @@ fn options_of_other_launchers_are_refused_with_what_to_do_here() {
         (&["-nooversubscribe", "app"], "nothing: that is the default"),
         (&["-genv", "A", "1", "app"], "-x NAME=VALUE"),
         (&["-l", "app"], "--tag"),
+        (&["-output-filename", "out", "app"], "--output-dir DIR"),
     ] {
         assert!(error(line).contains(says), "{line:?}: {}", error(line));
     }

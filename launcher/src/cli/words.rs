@@ -148,7 +148,7 @@ pub(super) fn one_line(text: &str, name: &str) -> String {
         if line.starts_with("Usage:") || line.starts_with("For more information") {
             break;
         }
-        message.push_str("; ");
+        message.push_str(if message.ends_with(':') { " " } else { "; " });
         message.push_str(line.trim_start_matches("tip:").trim());
     }
     message.push_str(&format!(" (see {name} --help)"));

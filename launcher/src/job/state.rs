@@ -200,6 +200,8 @@ pub struct Job {
     strays: HashSet<(usize, String)>,
     signals: Signals,
     report: Option<Report>,
+    /// An agent was lost that had ranks.
+    lost_agent: bool,
     /// Ranks that failed while the others went on.
     failed: usize,
     /// How many bytes of standard input have been asked for.
@@ -234,6 +236,7 @@ impl Job {
             strays: HashSet::new(),
             signals: Signals::default(),
             report: None,
+            lost_agent: false,
             failed: 0,
             input_asked: 0,
             actions: Vec::new(),
@@ -311,6 +314,11 @@ impl Job {
             ended: since(rank.ended),
         });
         ranks.collect()
+    }
+
+    /// The name of the job, if an agent of it was lost whose ranks may have left something.
+    pub fn lost_agent(&self) -> Option<&str> {
+        self.lost_agent.then_some(self.plan.start.job.as_str())
     }
 
     /// Why the job failed; `None` when every rank exited with 0.
@@ -409,27 +417,6 @@ impl Job {
             }
         }
         self.phase = Phase::Running;
-    }
-
-    /// Two names for one machine would use its cores twice.
-    fn check_machines(&self) -> Result<(), Failure> {
-        if self.plan.same_machine_allowed {
-            return Ok(());
-        }
-        let mut seen: HashMap<&str, usize> = HashMap::new();
-        for (index, host) in self.hosts.iter().enumerate().filter(|(_, h)| h.link == Link::Ready) {
-            if let Some(first) = seen.insert(&host.machine, index) {
-                let (a, b) = (&self.plan.hosts[first], &self.plan.hosts[index]);
-                return Err(Failure::new(
-                    ExitCode::Data,
-                    format!(
-                        "{} ({}) and {} ({}) are the same machine: name it once, with all its slots",
-                        a.name, a.place, b.name, b.place
-                    ),
-                ));
-            }
-        }
-        Ok(())
     }
 
     fn give_up(&mut self, host: usize) {

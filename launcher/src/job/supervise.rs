@@ -10,6 +10,7 @@ use super::status::Status;
 use super::stdin::Stdin;
 use super::watch::Watch;
 use super::wishes::{self, Wishes};
+use crate::agent::descendants;
 use crate::cli::{self, OnFailure, Run};
 use crate::connect::{self, How, Link, LinkEvent, SshClient};
 use crate::exit::{ExitCode, Failure};
@@ -269,7 +270,9 @@ impl Supervisor {
         if self.report_phases {
             self.sink.notice(&self.watch.report(Instant::now()));
         }
-
+        if let Some(job) = self.job.lost_agent() {
+            descendants::end_job(job);
+        }
         self.sink.close(self.job.outcome().is_some());
         while let Ok(message) = messages.recv() {
             match message {

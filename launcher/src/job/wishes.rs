@@ -5,7 +5,7 @@ use crate::cli::{PlacementOptions, Run};
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::HostSpec;
 use crate::placement::request::{MapBy, MapOption, MapWord, Request, Resource};
-use crate::placement::{RankBy, rankfile};
+use crate::placement::{GpuBind, RankBy, rankfile};
 use crate::report::{self, Topic};
 use crate::topology::xml;
 use spmd::bootstrap::node::{Detail, Node};
@@ -28,7 +28,10 @@ pub(super) fn understand(run: &Run, hosts: &mut Vec<HostSpec>) -> Result<Wishes,
     let topologies = topologies(options, hosts)?;
     let several = hosts.len() > 1;
     let report = report(options);
-    let devices = request.map == MapBy::Nic || options.dry_run || report.topics.contains(&Topic::Nics);
+    let devices = request.map == MapBy::Nic
+        || request.gpus != GpuBind::None
+        || options.dry_run
+        || report.topics.contains(&Topic::Nics);
     let looks = devices || request.needs_topology() || report.topics.contains(&Topic::Hosts);
     // To look at every PCI device takes longer than everything else. Messages over TCP take the addresses that there
     // are, so that only RDMA devices are worth it unasked; on one host messages do not use the network at all.
@@ -57,6 +60,7 @@ fn request(run: &Run) -> Result<Request, Failure> {
         bind: options.bind_to,
         cpus_per_rank: options.cpus_per_rank,
         oversubscribe: run.options.oversubscribe,
+        gpus: options.gpu_bind,
     };
     if let Some(MapOption { map, cpus_per_rank, oversubscribe, span }) = options.map_by.clone() {
         request.map = match map {

@@ -230,6 +230,9 @@ impl Engine {
     pub(crate) fn lose(&mut self, peer: usize, reason: String) {
         if let Some(departed) = self.departed.get_mut(peer) {
             let counts_from = Instant::now();
+            if departed.is_none() {
+                self.uncounted += 1;
+            }
             let lost = Departed { departure: Departure::Lost(reason), counts_from, counted: false };
             let departed = departed.get_or_insert(lost);
             departed.counts_from = departed.counts_from.min(counts_from);

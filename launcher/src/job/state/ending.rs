@@ -139,6 +139,7 @@ impl Job {
     /// A link is down.
     pub(super) fn ended(&mut self, now: Instant, host: usize, failure: Failure) {
         self.signals.forget(host);
+        self.lost_agent |= self.hosts[host].link == Link::Started;
         match self.hosts[host].link {
             Link::Done | Link::Gone => self.hosts[host].link = Link::Gone,
             Link::Started if self.plan.keep_going && self.released && self.phase == Phase::Running => {

@@ -79,9 +79,7 @@ impl Job {
     }
 
     fn report_text(&self, now: Instant, activities: &HashMap<usize, Activity>) -> String {
-        let time = crate::settings::show_duration(Duration::from_millis(
-            u64::try_from((now - self.begun).as_millis()).unwrap_or(u64::MAX),
-        ));
+        let time = (now - self.begun).as_secs_f64();
         let mut lines: Vec<String> = Vec::new();
         for (index, host) in self.hosts.iter().enumerate() {
             if matches!(host.link, Link::Waiting | Link::Connecting(_)) {
@@ -110,7 +108,7 @@ impl Job {
         if rest > 0 {
             lines.push(format!("and {rest} lines more"));
         }
-        let mut text = format!("state of job {} after {time}:\n", self.plan.start.job);
+        let mut text = format!("state of job {} after {time:.1} s:\n", self.plan.start.job);
         for line in lines {
             text.push_str(&format!("  {line}\n"));
         }
