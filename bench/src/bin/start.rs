@@ -112,8 +112,7 @@ fn measure(options: &Options, rsrun: &Path, own: &Path, peers: &[Peer]) -> Resul
         }
         for peer in peers.iter().filter(|_| ranks <= options.peers_up_to) {
             // Some hang now and then.
-            let start =
-                || [words(&["timeout", "60", peer.launcher]), words(peer.options), words(&["-n", &n])].concat();
+            let start = || [words(&["timeout", "60", peer.launcher]), words(peer.options), words(&["-n", &n])].concat();
             add(format!("{} true", peer.name), start(), words(&["true"]));
             add(format!("{} init", peer.name), start(), vec![peer.program.clone().into()]);
         }
