@@ -1,5 +1,6 @@
 //! What the machine itself can do: the figures that no runtime can beat.
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::{
     hint::black_box,
     io::{self, Read, Write},
@@ -26,8 +27,29 @@ pub(crate) struct Floor {
     pub(crate) tcp_us: f64,
 }
 
+/// Measures on two processors of this host, whatever this rank is bound to; the binding is restored.
 pub(crate) fn measure() -> io::Result<Floor> {
+    let bound = sched_getaffinity(None)?;
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+    // The kernel leaves out what the cpuset does not allow.
+    sched_setaffinity(None, &all)?;
+    let floor = measure_unbound();
+    sched_setaffinity(None, &bound)?;
+    floor
+}
+
+fn measure_unbound() -> io::Result<Floor> {
     Ok(Floor { cache_line_us: cache_line(), memcpy_mb_s: memcpy(), tcp_us: tcp()? })
+}
+
+/// Lets the calling thread run anywhere but where its process may: a rank that is bound to one core has no second one,
+/// and the floor is the machine's. Where there is no other core the kernel refuses, and nothing changes.
+fn leave_this_core() {
+    let Ok(own) = sched_getaffinity(None) else { return };
+    let mut others = CpuSet::new();
+    (0..CpuSet::MAX_CPU).filter(|cpu| !own.is_set(*cpu)).for_each(|cpu| others.set(cpu));
+    let _ = sched_setaffinity(None, &others);
 }
 
 fn median(mut samples: Vec<f64>) -> f64 {
@@ -35,23 +57,33 @@ fn median(mut samples: Vec<f64>) -> f64 {
     samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// Gives the processor away now and then, in case both threads have been put on the same one.
+fn spin_until(mut done: impl FnMut() -> bool) {
+    let mut spins = 0_u32;
+    while !done() {
+        spins += 1;
+        if spins.is_multiple_of(4096) {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
 fn cache_line() -> f64 {
     let (there, back) = (Line::default(), Line::default());
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            leave_this_core();
             for round in 1..=ROUNDS {
-                while there.0.load(Acquire) != round {
-                    std::hint::spin_loop();
-                }
+                spin_until(|| there.0.load(Acquire) == round);
                 back.0.store(round, Release);
             }
         });
         let exchange = |round| {
             let begun = Instant::now();
             there.0.store(round, Release);
-            while back.0.load(Acquire) != round {
-                std::hint::spin_loop();
-            }
+            spin_until(|| back.0.load(Acquire) == round);
             begun.elapsed().as_secs_f64() * 1e6 / 2.0
         };
         median((1..=ROUNDS).map(exchange).skip(1000).collect())
@@ -74,6 +106,7 @@ fn tcp() -> io::Result<f64> {
     let address = listener.local_addr()?;
     std::thread::scope(|scope| {
         let echo = scope.spawn(move || -> io::Result<()> {
+            leave_this_core();
             let mut stream = prepared(listener.accept()?.0)?;
             let mut bytes = [0; 8];
             for _ in 0..ROUNDS {
@@ -103,13 +136,15 @@ fn prepared(stream: TcpStream) -> io::Result<TcpStream> {
 
 fn read(stream: &mut TcpStream, bytes: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
-    while filled < bytes.len() {
+    let mut failed = None;
+    spin_until(|| {
         match stream.read(&mut bytes[filled..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(0) => failed = Some(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::hint::spin_loop(),
-            Err(error) => return Err(error),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => failed = Some(error),
         }
-    }
-    Ok(())
+        filled == bytes.len() || failed.is_some()
+    });
+    failed.map_or(Ok(()), Err)
 }

@@ -11,6 +11,7 @@ pub mod hosts;
 pub mod job;
 pub mod map;
 pub mod placement;
+mod progress;
 pub mod report;
 pub mod settings;
 mod sys;
@@ -33,6 +34,7 @@ pub fn main() -> std::process::ExitCode {
     let number = match launcher(words) {
         Ok(()) => ExitCode::Success.number(),
         Err(failure) => {
+            progress::gone();
             // Nothing can be done when even this cannot be written.
             let _ = writeln!(std::io::stderr(), "rsrun: {failure}");
             failure.exit.number()
@@ -74,6 +76,11 @@ fn print(text: &str) -> Result<(), Failure> {
 /// `bytes` random bytes in hexadecimal.
 fn random_hex(bytes: usize) -> String {
     random(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A random number.
+fn random_number() -> u64 {
+    random(8).iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// Random bytes from the kernel.

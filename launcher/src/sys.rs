@@ -4,10 +4,12 @@
 //! allocation, no locks.
 #![expect(unsafe_code, reason = "fork and pre_exec are unsafe by nature; each use says why it is sound")]
 
+pub(crate) mod child;
+
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit};
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -38,23 +40,6 @@ pub(crate) fn fork() -> io::Result<Fork> {
     }
 }
 
-/// Lets a child of the launcher or the agent start with the open-file limit it would have had without us, and, with
-/// `dies_with_us`, die when the calling thread does. It inherits `inherited` besides its standard streams.
-pub(crate) fn prepare_child(
-    command: &mut Command,
-    open_files: Option<u64>,
-    dies_with_us: bool,
-    inherited: Option<RawFd>,
-) {
-    prepare(command, open_files, dies_with_us, inherited.into_iter().collect(), Binding::default());
-}
-
-/// As [`prepare_child`], for a rank: it dies with the agent, inherits `inherited`, runs where `binding` says, and all
-/// signals act as by default.
-pub(crate) fn prepare_rank(command: &mut Command, open_files: Option<u64>, inherited: Vec<RawFd>, binding: Binding) {
-    prepare(command, open_files, true, inherited, binding);
-}
-
 /// Where a child runs and its memory comes from, as the kernel wants it. Made before the fork: afterwards nothing may be
 /// allocated.
 #[derive(Debug, Default)]
@@ -79,7 +64,7 @@ impl Binding {
 
     /// Applies it to the calling process, between fork and exec. What the kernel refuses is left as it was: the launcher
     /// compares the plan with what it finds, and containers often forbid memory policies.
-    fn apply(&self) {
+    pub(crate) fn apply(&self) {
         let bytes = size_of_val(self.cpus.as_slice());
         if bytes > 0 {
             // SAFETY: the kernel reads `bytes` bytes of `cpus`, which outlives the call.
@@ -94,13 +79,9 @@ impl Binding {
     }
 }
 
-fn prepare(
-    command: &mut Command,
-    open_files: Option<u64>,
-    dies_with_us: bool,
-    inherited: Vec<RawFd>,
-    binding: Binding,
-) {
+/// Lets a child of the launcher or the agent start with the open-file limit it would have had without us, and, with
+/// `dies_with_us`, die when the calling thread does.
+pub(crate) fn prepare_child(command: &mut Command, open_files: Option<u64>, dies_with_us: bool) {
     let parent = rustix::process::getpid();
     let limit = open_files.map(|soft| Rlimit { current: Some(soft), ..getrlimit(Resource::Nofile) });
     let hook = move || -> io::Result<()> {
@@ -112,12 +93,6 @@ fn prepare(
             }
         }
         default_signals();
-        binding.apply();
-        for fd in &inherited {
-            // SAFETY: the parent keeps these descriptors open until the spawn has returned.
-            let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
-            fcntl_setfd(fd, FdFlags::empty())?;
-        }
         if let Some(limit) = limit {
             setrlimit(Resource::Nofile, limit)?;
         }
@@ -183,6 +158,12 @@ pub(crate) fn close_inherited(kept: Option<RawFd>) -> Option<OwnedFd> {
     // SAFETY: it is open, as the listing said, and nothing in this process owns it.
     let kept = kept.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })?;
     fcntl_setfd(&kept, FdFlags::CLOEXEC).is_ok().then_some(kept)
+}
+
+/// The limits of open files of a child whose soft one is to be `soft`.
+pub(crate) fn open_files_for_children(soft: u64) -> libc::rlimit {
+    let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(libc::RLIM_INFINITY);
+    libc::rlimit { rlim_cur: soft, rlim_max: hard }
 }
 
 /// Raises the soft limit of open files to the hard one; the old soft limit.

@@ -266,9 +266,8 @@ fn ninety_six_ranks_with_few_open_files_allowed_start_and_end() {
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", &line]).env("HOME", place.home.path()).stdin(Stdio::null());
     let ended = finish(start(&mut shell)).success();
-    // Ranks get the limit back that the launcher was started with.
-    assert!(ended.lines().iter().all(|line| line == "64"), "{:?}", ended.lines());
-    assert_eq!(ended.lines().len(), 96);
+    // Ranks get the limit back that the launcher was started with, or as much more as they need: 96 bells, and 40.
+    assert_eq!(ended.lines(), ["136"; 96]);
     place.assert_nothing_left();
 }
 

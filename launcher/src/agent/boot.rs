@@ -2,6 +2,7 @@
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::{FdFlags, fcntl_setfd};
 use spmd::bootstrap::messages::{BOOT_MAGIC, Boot, Start};
 use spmd::bootstrap::node::Placement;
 use spmd::bootstrap::{frame, versioned_prefix};
@@ -9,9 +10,9 @@ use spmd::config::keys;
 use spmd::memory::Segment;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
-/// What all ranks of this host inherit. Closed-on-exec here; each child opens it for its own program.
+/// What all ranks of this host inherit.
 #[derive(Debug)]
 pub(super) struct Shared {
     segment: OwnedFd,
@@ -24,14 +25,10 @@ impl Shared {
         let ring = usize::try_from(start.snapshot.get(keys::SHM_RING_BYTES)).unwrap_or(usize::MAX);
         let segment = Segment::create(ranks, ring)?;
         let board = Segment::map(&segment)?;
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake = (0..ranks).map(|_| eventfd(0, flags)).collect::<rustix::io::Result<_>>()?;
+        // Not closed on exec: every rank inherits all of them, and nothing else is executed by the agent.
+        fcntl_setfd(&segment, FdFlags::empty())?;
+        let wake = (0..ranks).map(|_| eventfd(0, EventfdFlags::NONBLOCK)).collect::<rustix::io::Result<_>>()?;
         Ok(Self { segment, board, wake })
-    }
-
-    /// The numbers to keep open for a rank, besides its own.
-    pub(super) fn inherited(&self) -> Vec<RawFd> {
-        std::iter::once(&self.segment).chain(&self.wake).map(AsRawFd::as_raw_fd).collect()
     }
 
     pub(super) fn boot(&self, start: &Start, rank: u32, placement: Placement, reached_at: Option<IpAddr>) -> Boot {
@@ -41,7 +38,7 @@ impl Shared {
             snapshot: start.snapshot.clone(),
             rank,
             host_of: start.host_of.clone(),
-            hosts: start.hosts.clone(),
+            hosts: start.hosts.to_vec(),
             segment_fd: self.segment.as_raw_fd(),
             wake_fds: self.wake.iter().map(AsRawFd::as_raw_fd).collect(),
             oversubscribed: start.oversubscribed,

@@ -2,6 +2,7 @@
 
 use super::boot::{self, Shared};
 use super::descendants;
+use super::limits::Limits;
 use super::rank::{PIECE, Rank};
 use super::reactor::{Part, Reactor, Source};
 use super::spawn::{Launch, Refusal};
@@ -79,13 +80,15 @@ impl Local {
         let local: Vec<u32> =
             (0..).zip(&self.start.host_of).filter(|(_, host)| **host == here).map(|(rank, _)| rank).collect();
         let failed = |reason: String| FromAgent::Failed { reason };
-        let needed = 4 * local.len() as u64 + 32;
-        if let Some(limit) = getrlimit(Resource::Nofile).current.filter(|limit| *limit < needed) {
+        let limits = Limits {
+            soft: open_files,
+            hard: getrlimit(Resource::Nofile).maximum,
+            local: local.len() as u64,
+            far: (self.start.host_of.len() - local.len()) as u64,
+        };
+        if let Err(reason) = limits.check() {
             self.incomplete = true;
-            return frames.push(failed(format!(
-                "{} ranks need {needed} open files, the limit is {limit}: raise it (ulimit -Hn) or use more hosts",
-                local.len()
-            )));
+            return frames.push(failed(reason));
         }
         let reached_at = environment
             .iter()
@@ -104,7 +107,7 @@ impl Local {
             frames.push(FromAgent::SpawnFailed { rank, reason: refusal.reason, kind: refusal.kind });
         };
         let start = self.start.clone();
-        let launch = match Launch::new(&start, shared, environment, open_files, reached_at, local) {
+        let launch = match Launch::new(&start, shared, &environment, limits, reached_at, local) {
             Ok(launch) => launch,
             Err(refusal) => {
                 self.incomplete = true;

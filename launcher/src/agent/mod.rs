@@ -7,12 +7,14 @@ mod boot;
 mod control;
 pub(crate) mod descendants;
 mod guard;
+mod limits;
 mod lines;
 mod local;
 mod rank;
 mod reactor;
 mod spawn;
 mod stray;
+mod wrap;
 
 use crate::connect::{Outgoing, stream::marker_line};
 use crate::exit::ExitCode;

@@ -3,19 +3,19 @@
 //! Everything that can be refused is found out with a reason in words: the directory, the program, its permissions.
 
 use super::boot::{self, Shared};
+use super::limits::Limits;
+use super::wrap;
 use crate::sys;
 use rustix::fs::{Access, access};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use spmd::bootstrap::messages::{BOOT_FD_VARIABLE, CONTROL_FD_VARIABLE, SpawnFailure, Start};
-use std::ffi::{OsStr, OsString};
+use spmd::bootstrap::messages::{App, BOOT_FD_VARIABLE, CONTROL_FD_VARIABLE, SpawnFailure, Start};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// How many bytes a rank's standard input holds.
 const STDIN_PIPE: usize = 16 << 10;
@@ -48,39 +48,85 @@ pub(super) struct Started {
 pub(super) struct Launch<'a> {
     pub(super) start: &'a Start,
     pub(super) shared: Shared,
-    /// The environment that ranks inherit from the agent.
-    pub(super) environment: Vec<(OsString, OsString)>,
-    pub(super) open_files: Option<u64>,
+    pub(super) limits: Limits,
     pub(super) reached_at: Option<IpAddr>,
     /// The ranks of this host.
     pub(super) local: Vec<u32>,
-    program: PathBuf,
-    directory: PathBuf,
+    programs: Vec<Program>,
+    null: OwnedFd,
 }
 
-impl<'a> Launch<'a> {
-    /// Finds the program and the directory.
-    pub(super) fn new(
-        start: &'a Start,
-        shared: Shared,
-        mut environment: Vec<(OsString, OsString)>,
-        open_files: Option<u64>,
-        reached_at: Option<IpAddr>,
-        local: Vec<u32>,
-    ) -> Result<Self, Refusal> {
-        let directory = PathBuf::from(OsStr::from_bytes(&start.directory));
+/// One program of this host, as `exec` wants it.
+#[derive(Debug)]
+struct Program {
+    file: CString,
+    /// What it is told to be called, and its arguments.
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+    directory: CString,
+    /// The file of the command in front of it, if there is one.
+    wrapper: Option<CString>,
+}
+
+impl Program {
+    /// Finds everything on this host. `inherited`: the environment that ranks inherit from the agent.
+    fn new(app: &App, inherited: &[(OsString, OsString)]) -> Result<Self, Refusal> {
+        let directory = PathBuf::from(OsStr::from_bytes(&app.directory));
         check_directory(&directory)?;
+        let mut environment = inherited.to_vec();
         let mut set = |name: &OsStr, value: &OsStr| {
             environment.retain(|(n, _)| n != name);
             environment.push((name.to_os_string(), value.to_os_string()));
         };
         set(OsStr::new("PWD"), directory.as_os_str());
-        for (name, value) in &start.environment {
+        for (name, value) in &app.environment {
             set(OsStr::from_bytes(name), OsStr::from_bytes(value));
         }
         let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
-        let program = find_program(OsStr::from_bytes(&start.program), &directory, path.as_deref())?;
-        Ok(Self { start, shared, environment, open_files, reached_at, local, program, directory })
+        let file = find_program(OsStr::from_bytes(&app.program), &directory, path.as_deref())?;
+        let wrapper = match app.wrap.first() {
+            Some(word) => Some(find_program(OsStr::from_bytes(word), &directory, path.as_deref())?),
+            None => None,
+        };
+        let variable = |(name, value): &(OsString, OsString)| text([name.as_bytes(), b"=", value.as_bytes()].concat());
+        let arguments = std::iter::once(&app.program).chain(&app.arguments);
+        Ok(Self {
+            file: text(file.into_os_string().into_vec())?,
+            arguments: arguments.map(|word| text(word.clone())).collect::<Result<_, _>>()?,
+            environment: environment.iter().map(variable).collect::<Result<_, _>>()?,
+            directory: text(app.directory.clone())?,
+            wrapper: wrapper.map(|file| text(file.into_os_string().into_vec())).transpose()?,
+        })
+    }
+}
+
+/// The name in `NAME=VALUE`.
+fn name(variable: &CStr) -> &[u8] {
+    variable.to_bytes().split(|byte| *byte == b'=').next().unwrap_or_default()
+}
+
+/// A text for the kernel.
+fn text(bytes: impl Into<Vec<u8>>) -> Result<CString, Refusal> {
+    CString::new(bytes).map_err(|error| {
+        let shown = String::from_utf8_lossy(&error.into_vec()).replace('\0', "\\0");
+        Refusal::new(SpawnFailure::Other, format!("`{shown}` contains a zero byte, which no program can be given"))
+    })
+}
+
+impl<'a> Launch<'a> {
+    /// Finds programs and directories.
+    pub(super) fn new(
+        start: &'a Start,
+        shared: Shared,
+        environment: &[(OsString, OsString)],
+        limits: Limits,
+        reached_at: Option<IpAddr>,
+        local: Vec<u32>,
+    ) -> Result<Self, Refusal> {
+        let programs = start.apps.iter().map(|app| Program::new(app, environment)).collect::<Result<_, _>>()?;
+        let null = std::fs::File::open("/dev/null")
+            .map_err(|error| Refusal::new(SpawnFailure::Other, format!("/dev/null: {error}")))?;
+        Ok(Self { start, shared, limits, reached_at, local, programs, null: null.into() })
     }
 
     /// Starts the rank at `index` of this host's ranks.
@@ -88,6 +134,10 @@ impl<'a> Launch<'a> {
     pub(super) fn spawn(&self, index: usize, given: Option<OwnedFd>) -> Result<Started, Refusal> {
         let other = |error: io::Error| Refusal::new(SpawnFailure::Other, error.to_string());
         let rank = self.local[index];
+        let app = self.start.app_of.get(index).copied().unwrap_or(0) as usize;
+        let (Some(program), Some(app)) = (self.programs.get(app), self.start.apps.get(app)) else {
+            return Err(Refusal::new(SpawnFailure::Other, "the launcher named no program for it".to_string()));
+        };
         let (stdout, stdout_child) = pipe().map_err(other)?;
         let (stderr, stderr_child) = pipe().map_err(other)?;
         let fed = given.is_none() && self.start.stdin.includes(rank);
@@ -100,53 +150,84 @@ impl<'a> Launch<'a> {
             .map_err(|e| other(e.into()))?;
         let placement = self.start.placements.get(index).cloned().unwrap_or_default();
         let binding = sys::Binding::new(&placement.cpus, placement.domain);
+        let sees_only = placement.sees_only.clone();
         let boot = self.shared.boot(self.start, rank, placement, self.reached_at);
         let record = boot::record(&boot).map_err(other)?;
 
-        let mut command = Command::new(&self.program);
-        command.arg0(OsStr::from_bytes(&self.start.program));
-        command.args(self.start.arguments.iter().map(|a| OsStr::from_bytes(a)));
-        command.current_dir(&self.directory).env_clear();
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.env(BOOT_FD_VARIABLE, record.as_raw_fd().to_string());
-        command.env(CONTROL_FD_VARIABLE, control_child.as_raw_fd().to_string());
-        let numbers = [
-            ("SPMD_RANK", rank as usize),
-            ("SPMD_SIZE", self.start.host_of.len()),
-            ("SPMD_LOCAL_RANK", index),
-            ("SPMD_LOCAL_SIZE", self.local.len()),
+        let own = [
+            format!("{BOOT_FD_VARIABLE}={}", record.as_raw_fd()),
+            format!("{CONTROL_FD_VARIABLE}={}", control_child.as_raw_fd()),
+            format!("SPMD_RANK={rank}"),
+            format!("SPMD_SIZE={}", self.start.host_of.len()),
+            format!("SPMD_LOCAL_RANK={index}"),
+            format!("SPMD_LOCAL_SIZE={}", self.local.len()),
+            format!("SPMD_JOB={}", self.start.job),
         ];
-        command.envs(numbers.map(|(name, number)| (name, number.to_string())));
-        command.env("SPMD_JOB", &self.start.job);
-        let (stdin, stdin_child) = match stdin {
-            Some((read, write)) => (Some(write), Stdio::from(read)),
-            None => (None, given.map_or_else(Stdio::null, Stdio::from)),
+        let own = own.into_iter().chain(sees_only.iter().map(|(name, value)| format!("{name}={value}")));
+        let own = own.map(text).collect::<Result<Vec<_>, _>>()?;
+        // What is set here counts, not what the agent or the user had under the same name.
+        let inherited = program.environment.iter().filter(|theirs| own.iter().all(|own| name(own) != name(theirs)));
+        let environment: Vec<&CStr> = inherited.chain(&own).map(CString::as_c_str).collect();
+        let wrap = match &program.wrapper {
+            Some(file) if wrap::applies(&app.wrap_ranks, rank) => {
+                let mut words = vec![];
+                for word in &app.wrap {
+                    words.push(text(wrap::fill(word, rank, self.start.host_of.len()))?);
+                }
+                // The wrapper must find the program without our help.
+                words.push(program.file.clone());
+                Some((file, words))
+            }
+            _ => None,
         };
-        command.stdin(stdin_child).stdout(stdout_child).stderr(stderr_child).process_group(0);
-        let mut inherited = self.shared.inherited();
-        inherited.extend([record.as_raw_fd(), control_child.as_raw_fd()]);
-        sys::prepare_rank(&mut command, self.open_files, inherited, binding);
-
-        let child = command.spawn().map_err(|error| self.refused(&error))?;
+        let (stdin_child, stdin) = match stdin {
+            Some((read, write)) => (Some(read), Some(write)),
+            None => (given, None),
+        };
+        let (file, first) = match &wrap {
+            Some((file, words)) => (*file, words.as_slice()),
+            None => (&program.file, &program.arguments[..1]),
+        };
+        let arguments: Vec<&CStr> = first.iter().chain(&program.arguments[1..]).map(CString::as_c_str).collect();
+        let pid = sys::child::spawn(&sys::child::Child {
+            file,
+            arguments: &arguments,
+            environment: &environment,
+            directory: &program.directory,
+            streams: [stdin_child.as_ref().unwrap_or(&self.null).as_fd(), stdout_child.as_fd(), stderr_child.as_fd()],
+            inherited: &[record.as_fd(), control_child.as_fd()],
+            open_files: self.limits.for_ranks(),
+            dies_with_us: true,
+            binding: Some(&binding),
+        })
+        .map_err(|error| refused(file, &error))?;
         for fd in [Some(&stdout), Some(&stderr), Some(&control), stdin.as_ref()].into_iter().flatten() {
             rustix::io::ioctl_fionbio(fd, true).map_err(|e| other(e.into()))?;
         }
-        Ok(Started { pid: child.id(), stdin, stdout, stderr, control })
+        Ok(Started { pid: pid.as_raw_nonzero().get().unsigned_abs(), stdin, stdout, stderr, control })
     }
+}
 
-    /// What `exec` said.
-    fn refused(&self, error: &io::Error) -> Refusal {
-        let program = self.program.display();
-        match error.raw_os_error() {
-            Some(libc::ENOENT) => Refusal::new(
-                SpawnFailure::NotFound,
-                format!("{program}: the program, or the interpreter it names, does not exist"),
-            ),
-            Some(libc::EACCES | libc::ENOEXEC | libc::EPERM) => {
-                Refusal::new(SpawnFailure::NotExecutable, format!("{program} cannot be executed: {error}"))
-            }
-            _ => Refusal::new(SpawnFailure::Other, format!("{program}: {error}")),
+/// What `exec` said.
+fn refused(file: &CStr, error: &io::Error) -> Refusal {
+    let program = file.to_string_lossy();
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => Refusal::new(
+            SpawnFailure::NotFound,
+            format!("{program}: the program, or the interpreter it names, does not exist"),
+        ),
+        Some(libc::ENOEXEC) => Refusal::new(
+            SpawnFailure::NotExecutable,
+            format!("{program} is no program of this machine's kind; a script begins with a line like #!/bin/sh"),
+        ),
+        Some(libc::EACCES | libc::EPERM) => {
+            Refusal::new(SpawnFailure::NotExecutable, format!("{program} cannot be executed: {error}"))
         }
+        Some(libc::E2BIG) => Refusal::new(
+            SpawnFailure::Other,
+            format!("{program}: arguments and environment together are too long for the kernel (see getconf ARG_MAX)"),
+        ),
+        _ => Refusal::new(SpawnFailure::Other, format!("{program}: {error}")),
     }
 }
 

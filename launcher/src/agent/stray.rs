@@ -69,12 +69,10 @@ mod tests {
             key: JobKey([0; 32]),
             snapshot: Snapshot::defaults(),
             host_of: vec![],
-            hosts: vec![],
+            hosts: std::sync::Arc::default(),
             host: 0,
-            program: vec![],
-            arguments: vec![],
-            environment: vec![],
-            directory: vec![],
+            apps: vec![],
+            app_of: vec![],
             files_read: vec![],
             variables_read: variables_read
                 .iter()

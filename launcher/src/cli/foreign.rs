@@ -1,98 +1,164 @@
-//! Options of other launchers that have an equivalent here.
+//! Options of other launchers and what they are called here: for the messages about unknown options, and for the table in
+//! `docs/launcher.md`.
 //!
-//! They are never accepted: an option of another launcher rarely means exactly the same. They only make the message
-//! better, as settings of other libraries do in `spmd::config`.
+//! One table, so that the two cannot disagree. Options that are spelt the same here are not in it.
 
-const RANKFILE: &str = "here it is --map-by rankfile:FILE";
-const BY_SLOT: &str = "here it is --map-by slot";
-const BY_NODE: &str = "here it is --map-by node";
-const PER_NODE: &str = "here it is -ppn N";
-const ORDER: &str = "here it is --map-by node or slot, and --rank-by";
-const BIND: &str = "here it is --bind-to none, hwthread, core, l3, numa or package";
-const CPU_SET: &str = "ranks stay inside the processors that rsrun was given: taskset -c 0-3 rsrun …";
-const THREADS: &str = "here it is --bind-to hwthread";
-const ROOT: &str = "root needs no option: leave it out";
-const HOSTFILE: &str = "here it is -hostfile FILE";
-const HOST: &str = "here it is -host a:2,b:2";
-const RANKS: &str = "here it is -n N";
-const VARIABLE: &str = "here it is -x NAME=VALUE";
-const PASS: &str = "ranks get this machine's variables on this machine; for other hosts pass each with -x NAME";
-const TAG: &str = "here it is --tag";
-const DIRECTORY: &str = "here it is -wdir DIR";
-const LIMIT: &str = "here it is --timeout TIME";
-const FILES: &str = "redirect in a shell: rsrun -n 2 sh -c './app > out.$SPMD_RANK'";
-const SAME_PATH: &str = "rsrun and the program are found on every host by the same path as here: leave it out";
-const ALREADY: &str = "more ranks than slots are refused without --oversubscribe: leave it out";
-const MAP: &str = "here it is --report map,bindings";
-const ALLOCATION: &str = "here it is --report hosts";
+/// An option of another launcher.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Foreign {
+    /// Its spellings, without dashes.
+    pub(super) names: &'static [&'static str],
+    /// Whose it is.
+    pub(super) from: &'static str,
+    /// What to write here instead.
+    pub(super) instead: &'static str,
+}
 
-/// Names without dashes; most are Open MPI's, Hydra's or Slurm's.
-const OPTIONS: &[(&str, &str)] = &[
-    ("rankfile", RANKFILE),
-    ("rf", RANKFILE),
-    ("byslot", BY_SLOT),
-    ("bynode", BY_NODE),
-    ("N", PER_NODE),
-    ("perhost", PER_NODE),
-    ("ntasks-per-node", PER_NODE),
-    ("distribution", ORDER),
-    ("bind-to-core", BIND),
-    ("bind-to-socket", BIND),
-    ("bind-to-none", BIND),
-    ("cpu-bind", BIND),
-    ("cpu-set", CPU_SET),
-    ("use-hwthread-cpus", THREADS),
-    ("allow-run-as-root", ROOT),
-    ("default-hostfile", HOSTFILE),
-    ("f", HOSTFILE),
-    ("hosts", HOST),
-    ("nodelist", HOST),
-    ("w", HOST),
-    ("ntasks", RANKS),
-    ("genv", VARIABLE),
-    ("env", VARIABLE),
-    ("export", VARIABLE),
-    ("genvlist", PASS),
-    ("envlist", PASS),
-    ("genvall", PASS),
-    ("envall", PASS),
-    ("l", TAG),
-    ("label", TAG),
-    ("prepend-rank", TAG),
-    ("chdir", DIRECTORY),
-    ("D", DIRECTORY),
-    ("time", LIMIT),
-    ("t", LIMIT),
-    ("output", FILES),
-    ("output-filename", FILES),
-    ("outfile-pattern", FILES),
-    ("prefix", SAME_PATH),
-    ("nooversubscribe", ALREADY),
-    ("no-oversubscribe", ALREADY),
-    ("display", MAP),
-    ("display-map", MAP),
-    ("display-allocation", ALLOCATION),
+const OMPI: &str = "Open MPI";
+const MPICH: &str = "MPICH";
+const SRUN: &str = "srun";
+
+const fn foreign(names: &'static [&'static str], from: &'static str, instead: &'static str) -> Foreign {
+    Foreign { names, from, instead }
+}
+
+/// All of them, launcher by launcher.
+const TABLE: &[Foreign] = &[
+    foreign(&["rankfile", "rf"], OMPI, "--map-by rankfile:FILE"),
+    foreign(&["byslot"], OMPI, "--map-by slot"),
+    foreign(&["bynode"], OMPI, "--map-by node"),
+    foreign(&["N", "perhost", "ntasks-per-node"], "all", "-ppn N"),
+    foreign(&["distribution", "m"], SRUN, "--map-by node or slot, and --rank-by"),
+    foreign(
+        &["bind-to-core", "bind-to-socket", "bind-to-none", "cpu-bind"],
+        "Open MPI, srun",
+        "--bind-to none, hwthread, core, l3, numa or package",
+    ),
+    foreign(&["cpu-set"], OMPI, "taskset 'in front of rsrun': ranks stay inside the processors that it was given"),
+    foreign(&["use-hwthread-cpus"], OMPI, "--bind-to hwthread"),
+    foreign(&["display", "display-map"], OMPI, "--report map,bindings"),
+    foreign(&["display-allocation"], OMPI, "--report hosts"),
+    foreign(&["nooversubscribe", "no-oversubscribe"], OMPI, "nothing: that is the default"),
+    foreign(&["am", "tune"], OMPI, "--config FILE"),
+    foreign(&["gmca", "pmixmca", "prtemca"], OMPI, "--mca KEY VALUE or --set KEY=VALUE"),
+    foreign(
+        &["prefix", "noprefix", "app-prefix"],
+        OMPI,
+        "nothing: rsrun is called by its own path on every host; install it at the same one",
+    ),
+    foreign(&["path"], OMPI, "-x PATH=..."),
+    foreign(&["preload-binary", "preload-files", "s"], OMPI, "a copy by scp, or a file system that all hosts share"),
+    foreign(&["personality"], OMPI, "nothing: there is one command line"),
+    foreign(&["initial-hostfile", "default-hostfile"], OMPI, "-hostfile FILE"),
+    foreign(
+        &["debug", "tv", "xterm", "gdb", "valgrind"],
+        "Open MPI, MPICH",
+        "--wrap 'gdb --args' or --wrap 'xterm -e gdb --args', for some ranks with --wrap-ranks 0,4-7",
+    ),
+    foreign(
+        &["q", "quiet", "v", "verbose", "d", "debug-daemons", "debug-devel"],
+        "Open MPI, MPICH",
+        "--phases for times of the start; messages are few and cannot be silenced",
+    ),
+    foreign(&["output-filename", "outfile-pattern", "errfile-pattern", "output"], "all", "--output-dir DIR"),
+    foreign(&["enable-recovery", "continuous", "disable-auto-cleanup"], "Open MPI, MPICH", "--on-failure continue"),
+    foreign(&["f"], MPICH, "-hostfile FILE"),
+    foreign(&["hosts"], MPICH, "-host a,b"),
+    foreign(&["genv", "env"], MPICH, "-x NAME=VALUE"),
+    foreign(
+        &["genvlist", "envlist", "genvall", "envall", "genvnone", "envnone", "genvexcl", "export"],
+        "MPICH, srun",
+        "-x NAME for each variable; nothing else is passed on from here",
+    ),
+    foreign(&["l", "prepend-rank", "label"], "MPICH, srun", "--tag"),
+    foreign(&["configfile", "multi-prog"], "MPICH, srun", "--app FILE, or programs between `:`"),
+    foreign(
+        &["launcher", "bootstrap", "rsh", "plm_rsh_agent"],
+        "MPICH, Open MPI",
+        "--set launch.ssh=command, or --launch-agent COMMAND",
+    ),
+    foreign(&["launcher-exec", "bootstrap-exec"], MPICH, "--launch-agent COMMAND"),
+    foreign(&["iface"], MPICH, "--set tcp.interfaces=NAME"),
+    foreign(&["rmk", "resource-manager"], MPICH, "-hostfile FILE or -host LIST"),
+    foreign(&["info"], MPICH, "--version"),
+    foreign(&["print-all-exitcodes", "usize", "disable-hostname-propagation", "order-nodes"], MPICH, "nothing"),
+    foreign(&["ntasks"], SRUN, "-n N"),
+    foreign(&["nodes", "w", "nodelist"], SRUN, "-host LIST"),
+    foreign(&["exclude"], SRUN, "a hostfile without that host"),
+    foreign(&["D", "chdir"], SRUN, "-wdir DIR"),
+    foreign(&["O", "overcommit"], SRUN, "--oversubscribe"),
+    foreign(&["input", "i"], SRUN, "--stdin RANK, all or none"),
+    foreign(&["K", "kill-on-bad-exit"], SRUN, "nothing: that is the default"),
+    foreign(&["t", "time"], SRUN, "--timeout TIME"),
+    foreign(&["mpi"], SRUN, "nothing: ranks are started the same way everywhere"),
 ];
 
-/// What to do here instead of an option of another launcher, named without dashes and value.
-pub(super) fn instead(name: &str) -> Option<&'static str> {
-    OPTIONS.iter().find(|(known, _)| *known == name).map(|(_, instead)| *instead)
+/// An option of another launcher, named without dashes and value.
+pub(super) fn find(name: &str) -> Option<&'static Foreign> {
+    TABLE.iter().find(|foreign| foreign.names.contains(&name))
+}
+
+impl Foreign {
+    /// The message about it, `option` as written.
+    pub(super) fn message(&self, option: &str) -> String {
+        format!("{option} is an option of {}; here: {}", launchers(self.from), self.instead)
+    }
+}
+
+fn launchers(from: &str) -> &str {
+    if from == "all" { "other launchers" } else { from }
+}
+
+/// The table as Markdown.
+#[cfg(test)]
+fn markdown() -> String {
+    let mut text = String::from("| option there | whose | here |\n|---|---|---|\n");
+    for foreign in TABLE {
+        let names: Vec<String> = foreign.names.iter().map(|name| format!("`-{name}`")).collect();
+        text += &format!("| {} | {} | {} |\n", names.join(", "), launchers(foreign.from), foreign.instead);
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Options;
     use super::*;
     use clap::CommandFactory;
 
     #[test]
-    fn no_option_of_ours_is_taken_for_a_foreign_one() {
-        for argument in super::super::Options::command().get_arguments() {
-            let long = argument.get_long().map(str::to_string).into_iter();
-            let short = argument.get_short().map(String::from).into_iter();
-            let others = argument.get_all_aliases().unwrap_or_default().into_iter().map(str::to_string);
-            for name in long.chain(short).chain(others) {
-                assert_eq!(instead(&name), None, "{name}");
+    fn what_is_known_here_is_not_foreign_and_what_is_advised_exists() {
+        let command = Options::command();
+        let known = |name: &str| {
+            command.get_arguments().any(|arg| {
+                arg.get_long() == Some(name)
+                    || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
+                    || arg.get_short().is_some_and(|short| short.to_string() == name)
+            }) || name == "version"
+        };
+        for foreign in TABLE {
+            for name in foreign.names {
+                assert!(!known(name), "-{name} is an option here");
+            }
+            // What stands in quotes is a command's.
+            let advice: String = foreign.instead.split('\'').step_by(2).collect();
+            for option in advice.split([' ', ',', ';']).filter(|word| word.starts_with('-')) {
+                let name = option.trim_start_matches('-').trim_end_matches('\'');
+                assert!(known(name), "{option} is advised for -{} and does not exist", foreign.names[0]);
             }
         }
+    }
+
+    #[test]
+    fn no_option_is_in_the_table_twice() {
+        let mut names: Vec<&str> = TABLE.iter().flat_map(|foreign| foreign.names).copied().collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    }
+
+    #[test]
+    fn the_documentation_shows_the_table() {
+        let page = include_str!("../../../docs/launcher.md");
+        assert!(page.contains(&markdown()), "put this into docs/launcher.md:\n{}", markdown());
     }
 }

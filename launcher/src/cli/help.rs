@@ -3,9 +3,19 @@
 /// What rsrun is.
 pub(super) const ABOUT: &str = "Starts a program as many ranks on one or several hosts, and ends when they end.";
 
+/// Headings of the groups of options.
+pub(super) const PROGRAMS: &str = "Each program (also after a `:`)";
+/// Where ranks run.
+pub(super) const HOSTS: &str = "Hosts";
+/// Configuration keys.
+pub(super) const SETTINGS: &str = "Settings";
+/// What is printed.
+pub(super) const OUTPUT: &str = "Output";
+/// How long, and when not.
+pub(super) const LIFE: &str = "Life and death";
+
 /// How it is called.
-pub(super) const USAGE: &str = "rsrun [OPTIONS] PROGRAM [ARGUMENTS]...\n       rsrun config [--json] [--changed] [--set KEY=VALUE]...\n       \
-     rsrun topo [-n N] [--topology FILE.xml] [--svg FILE]";
+pub(super) const USAGE: &str = "rsrun [OPTIONS] PROGRAM [ARGUMENTS]... [: [OPTIONS] PROGRAM [ARGUMENTS]...]...\n       rsrun [OPTIONS] --app FILE\n       rsrun config [--json] [--changed] [--set KEY=VALUE]...\n       rsrun topo [-n N] [--topology FILE.xml] [--svg FILE]\n       rsrun completions bash|zsh|fish\n       rsrun man";
 
 /// What `rsrun config` is.
 pub(super) const CONFIG_ABOUT: &str =
@@ -16,9 +26,7 @@ pub(super) const TOPO_ABOUT: &str =
     "Draws hosts: packages, NUMA domains, caches, cores, devices, and where ranks would sit.";
 
 /// Examples.
-const EXAMPLES: &str = "\
-Options stop at the first word that is none: everything from PROGRAM on belongs to the program.
-A job has one program: `:` between words is refused, except after `--` before the program.
+const EXAMPLES: &str = r#"Options stop at the first word that is none: everything from PROGRAM on belongs to the program.
 Long options may be written with one dash: -np 4, -hostfile hosts, -wdir /tmp.
 
 Examples:
@@ -30,6 +38,9 @@ Examples:
   rsrun --map-by ppr:1:numa ./app          one rank on each NUMA domain
   rsrun topo -n 4 --svg host.svg           a picture of this machine with 4 ranks on it
   rsrun --set transport.allow=tcp -n 2 ./app
+  rsrun -n 1 ./master : -n 4 ./worker      two programs in one world: rank 0, and ranks 1 to 4
+  rsrun --app job.toml                     the same from a file
+  rsrun -n 8 --wrap 'perf record -o perf.%r' --wrap-ranks 0,4-7 ./app
   rsrun --stdin none --tag -n 4 ./app      nobody reads the input; every line says whose it is
   rsrun --timeout 10min -n 4 ./app         at the end of the time: where every rank is (also on ^\\, at any time)
   rsrun config --changed                   which settings are not at their default, and who set them
@@ -43,11 +54,21 @@ Hostfile, one host a line (# begins a comment):
   n8 identity=key known_hosts=file   instead of what the SSH configuration says; relative to the hostfile
 Without slots a host takes as many ranks as it has cores that may be used there.
 
+Job file, in TOML, one table a program (only `program` must be there; with several programs also `ranks`):
+  [[app]]
+  ranks = 2
+  program = "./solver"
+  arguments = ["-i", "in.dat"]
+  directory = "/data"
+  environment = { OMP_NUM_THREADS = "4" }
+  wrap = "perf record -o perf.%r"
+  wrap_ranks = "0"
+
 Hosts are reached by SSH without any question asked: keys in ssh-agent or in files, host keys in known_hosts.
 rsrun must be installed there at the same path as here.
 
 Exit codes:
-";
+"#;
 
 /// Examples and exit codes.
 pub(super) fn after() -> String {

@@ -2,12 +2,18 @@
 //!
 //! Pure apart from reading what clap needs: words in, [`Invocation`] or an error out.
 
+mod apps;
 mod foreign;
 mod help;
+mod job_file;
 mod placement;
+mod ranges;
+mod texts;
 mod words;
 
+pub use apps::{AppLine, AppOptions};
 pub use placement::{PlacementOptions, Topo};
+pub use ranges::Ranges;
 
 use crate::exit::{ExitCode, Failure};
 use crate::job::lines::Tag;
@@ -36,10 +42,18 @@ pub struct Run {
     pub options: Options,
     /// `--set`, `--mca` and options that stand for keys, in the order given.
     pub settings: Vec<CommandLineSetting>,
-    /// The program as written.
-    pub program: OsString,
-    /// Its arguments.
-    pub arguments: Vec<OsString>,
+    /// The programs, at least one unless nothing runs; ranks are numbered through them in this order.
+    pub apps: Vec<AppLine>,
+}
+
+impl Run {
+    /// How many ranks all programs have together; `None`: one for each slot.
+    pub fn ranks(&self) -> Option<u32> {
+        match self.apps.as_slice() {
+            [] => self.options.app.ranks,
+            apps => apps.iter().try_fold(0_u32, |sum, app| Some(sum.saturating_add(app.options.ranks?))),
+        }
+    }
 }
 
 /// Options of a run. Every long option may also be written with one dash.
@@ -47,81 +61,85 @@ pub struct Run {
 #[command(name = "rsrun", version, about = help::ABOUT, after_help = help::after(), override_usage = help::USAGE)]
 #[command(disable_help_subcommand = true, max_term_width = 110)]
 pub struct Options {
-    /// How many ranks to start; without it, one for each slot
-    #[arg(short = 'n', long = "np", visible_short_alias = 'c', value_name = "N", value_parser = words::count)]
-    pub ranks: Option<u32>,
+    /// What each program may have of its own.
+    #[command(flatten)]
+    pub app: AppOptions,
+
+    /// Take the programs from a job file (see below)
+    #[arg(long = "app", value_name = "FILE", help_heading = help::PROGRAMS)]
+    pub job_file: Option<PathBuf>,
 
     /// File with one host a line: HOST [slots=N] [group=NAME] ..., see below
-    #[arg(long, visible_alias = "machinefile", value_name = "FILE", conflicts_with = "host")]
+    #[arg(help_heading = help::HOSTS, long, visible_alias = "machinefile", value_name = "FILE", conflicts_with = "host")]
     pub hostfile: Option<PathBuf>,
 
     /// Hosts, for example a:2,b (2 slots on a, as many on b as it has cores)
-    #[arg(short = 'H', long, value_name = "HOST[:SLOTS],...")]
+    #[arg(help_heading = help::HOSTS, short = 'H', long, value_name = "HOST[:SLOTS],...")]
     pub host: Vec<String>,
 
     /// Allow more ranks than slots
-    #[arg(long)]
+    #[arg(help_heading = help::HOSTS, long)]
     pub oversubscribe: bool,
 
-    /// Set a variable for every rank, or pass on the value it has here
-    #[arg(short = 'x', value_name = "NAME[=VALUE]")]
-    pub export: Vec<OsString>,
-
-    /// The directory to start in, on every host; without it, the present one
-    #[arg(long, visible_alias = "wd", value_name = "DIR")]
-    pub wdir: Option<PathBuf>,
-
     /// Set a configuration key (see `rsrun config`)
-    #[arg(long, value_name = "KEY=VALUE", action = ArgAction::Append)]
+    #[arg(help_heading = help::SETTINGS, long, value_name = "KEY=VALUE", action = ArgAction::Append)]
     pub set: Vec<String>,
 
     /// The same in two words, with names as Open MPI users know them
-    #[arg(long, num_args = 2, value_names = ["KEY", "VALUE"], action = ArgAction::Append)]
+    #[arg(help_heading = help::SETTINGS, long, num_args = 2, value_names = ["KEY", "VALUE"], action = ArgAction::Append)]
     pub mca: Vec<String>,
 
     /// Configuration file of this job, over the system's and the user's
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = help::SETTINGS, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
     /// End the job after so long, with exit code 124 (seconds, or 90s, 5min, 2h)
-    #[arg(long, value_name = "TIME", value_parser = words::time)]
+    #[arg(help_heading = help::LIFE, long, value_name = "TIME", value_parser = words::time)]
     pub timeout: Option<Duration>,
 
     /// Command that starts the agent on a host instead of SSH; {host} is replaced, or the host appended
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(help_heading = help::HOSTS, long, value_name = "COMMAND")]
     pub launch_agent: Option<String>,
 
+    /// When the job has ended, say how long each phase of its start took
+    #[arg(long, help_heading = help::OUTPUT)]
+    pub phases: bool,
+
+    /// Say nothing when rsrun is run by root
+    #[arg(long, help_heading = help::LIFE)]
+    pub allow_run_as_root: bool,
+
     /// Who reads rsrun's standard input: a rank, all, or none
-    #[arg(long, value_name = "RANK|all|none", default_value = "0", value_parser = words::stdin)]
+    #[arg(help_heading = help::OUTPUT, long, value_name = "RANK|all|none", default_value = "0", value_parser = words::stdin)]
     pub stdin: StdinTarget,
 
-    /// Begin every line of output with its rank in brackets; with --tag=host also with its host
-    #[arg(long, visible_alias = "tag-output", value_name = "rank|host", value_parser = words::tag)]
+    /// Begin every line of output with its rank: [3], or [3@node1] with --tag=host
+    #[arg(help_heading = help::OUTPUT, long, visible_alias = "tag-output", value_name = "rank|host", value_parser = words::tag)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "rank")]
     pub tag: Option<Tag>,
 
     /// Begin every line of output with the time at which it left its rank (UTC)
-    #[arg(long, visible_alias = "timestamp-output")]
+    #[arg(help_heading = help::OUTPUT, long, visible_alias = "timestamp-output")]
     pub timestamp: bool,
 
     /// Write each rank's output to DIR/rank.0003/stdout and stderr, here on the launcher's host, instead of showing it
-    #[arg(long, value_name = "DIR")]
+    #[arg(help_heading = help::OUTPUT, long, value_name = "DIR")]
     pub output_dir: Option<PathBuf>,
 
     /// With --output-dir: show the output, too
-    #[arg(long, requires = "output_dir")]
+    #[arg(help_heading = help::OUTPUT, long, requires = "output_dir")]
     pub tee: bool,
 
     /// What happens when a rank fails: the job ends, or the other ranks go on without it
-    #[arg(long, value_name = "abort|continue", default_value = "abort", value_parser = words::on_failure)]
+    #[arg(help_heading = help::LIFE, long, value_name = "abort|continue", default_value = "abort", value_parser = words::on_failure)]
     pub on_failure: OnFailure,
 
     /// End the job when not every rank is in World::init so long after the first (key launch.start_timeout)
-    #[arg(long, value_name = "TIME")]
+    #[arg(help_heading = help::LIFE, long, value_name = "TIME")]
     pub start_timeout: Option<String>,
 
     /// Write how the job and every rank ended to this file, as JSON
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = help::LIFE, long, value_name = "FILE")]
     pub status_file: Option<PathBuf>,
 
     #[allow(missing_docs)]
@@ -187,8 +205,11 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
             Err(text) => Invocation::Text(text),
         });
     }
-    if words.first().is_some_and(|word| word == "topo") {
-        return topo(words[1..].to_vec());
+    match words.first() {
+        Some(word) if word == "completions" => return texts::completions(&words[1..]).map(Invocation::Text),
+        Some(word) if word == "man" => return texts::manual(&words[1..]).map(Invocation::Text),
+        Some(word) if word == "topo" => return topo(words[1..].to_vec()),
+        _ => {}
     }
     let command = Options::command();
     let split = words::split(&command, words);
@@ -210,24 +231,20 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
             value: format!("{time}{seconds}"),
         });
     }
-    if !split.marked && split.program.iter().any(|word| word == ":") {
-        return Err(usage(
-            "`:` between programs: a job has one program here; where `:` is an argument of the program, write -- before \
-             the program",
-        ));
-    }
-    let mut program = split.program.into_iter();
-    let Some(first) = program.next() else {
-        if options.placement.dry_run {
-            let (program, arguments) = (OsString::new(), Vec::new());
-            return Ok(Invocation::Run(Box::new(Run { options, settings, program, arguments })));
+    let apps = match &options.job_file {
+        // Nothing runs: no program is needed.
+        None if split.program.is_empty() && options.placement.dry_run => Vec::new(),
+        None => apps::on_command_line(&options.app, split.program, split.marked)?,
+        Some(file) => {
+            if let Some(extra) = split.program.first() {
+                return Err(usage(format!("{}: the programs are in the job file", extra.display())));
+            }
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| Failure::new(ExitCode::Data, format!("the job file {}: {error}", file.display())))?;
+            job_file::with_options(job_file::parse(file, &text)?, &options.app)?
         }
-        return Err(usage("which program? For example: rsrun -n 4 ./app (see rsrun --help)"));
     };
-    if first.is_empty() {
-        return Err(usage("the program's name is empty"));
-    }
-    Ok(Invocation::Run(Box::new(Run { options, settings, program: first, arguments: program.collect() })))
+    Ok(Invocation::Run(Box::new(Run { options, settings, apps })))
 }
 
 /// `rsrun topo …`.

@@ -1,6 +1,6 @@
 //! Options that say where ranks sit, and that show it: the same for `rsrun` and `rsrun topo`.
 
-use crate::placement::request::{self, BindTo, MapOption, RankBy};
+use crate::placement::request::{self, BindTo, GpuBind, MapOption, RankBy};
 use crate::report::{Format, Topic};
 use clap::{ArgAction, Args, Parser};
 use spmd::config::CommandLineSetting;
@@ -27,6 +27,11 @@ pub struct PlacementOptions {
     /// Cores for each rank (hardware threads with --bind-to hwthread)
     #[arg(long, visible_alias = "cpus-per-proc", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub cpus_per_rank: Option<u32>,
+
+    /// Which GPUs a rank sees: none (all of them) or nearest (only its own, by identity in CUDA_VISIBLE_DEVICES or
+    /// ROCR_VISIBLE_DEVICES)
+    #[arg(long, value_name = "WHAT", default_value = "none", ignore_case = true, hide_possible_values = true)]
+    pub gpu_bind: GpuBind,
 
     /// N ranks on each host: short for --map-by ppr:N:node
     #[arg(long, visible_alias = "ppn", value_name = "N", conflicts_with = "map_by")]
@@ -114,7 +119,7 @@ impl TopoOptions {
     /// The run that would have this plan.
     pub(super) fn into_run(self, mut settings: Vec<CommandLineSetting>) -> super::Run {
         let mut options = super::Options::parse_from(["rsrun"]);
-        options.ranks = self.ranks;
+        options.app.ranks = self.ranks;
         options.hostfile = self.hostfile;
         options.host = self.host;
         options.oversubscribe = self.oversubscribe;
@@ -123,6 +128,6 @@ impl TopoOptions {
         options.placement.dry_run = true;
         options.placement.topo = Some(Topo { svg: self.svg });
         settings.extend(self.launch_agent.as_deref().map(super::launch_agent_setting));
-        super::Run { options, settings, program: std::ffi::OsString::new(), arguments: Vec::new() }
+        super::Run { options, settings, apps: Vec::new() }
     }
 }

@@ -20,10 +20,10 @@ fn error(text: &[&str]) -> String {
 #[test]
 fn long_options_may_have_one_dash() {
     for number in [["-n", "4"], ["-np", "4"], ["--np", "4"]] {
-        assert_eq!(run(&[number[0], number[1], "app"]).options.ranks, Some(4));
+        assert_eq!(run(&[number[0], number[1], "app"]).options.app.ranks, Some(4));
     }
-    assert_eq!(run(&["-n4", "app"]).options.ranks, Some(4));
-    assert_eq!(run(&["-np=4", "app"]).options.ranks, Some(4));
+    assert_eq!(run(&["-n4", "app"]).options.app.ranks, Some(4));
+    assert_eq!(run(&["-np=4", "app"]).options.app.ranks, Some(4));
     for file in ["-hostfile", "--hostfile", "-machinefile", "--machinefile"] {
         assert_eq!(run(&[file, "h", "app"]).options.hostfile, Some(PathBuf::from("h")));
     }
@@ -31,7 +31,7 @@ fn long_options_may_have_one_dash() {
         assert_eq!(run(&[host, "a:2,b", "app"]).options.host, ["a:2,b"]);
     }
     let all = run(&["-wdir", "/d", "-timeout", "5", "-oversubscribe", "-launch-agent", "x y", "-tag", "app"]);
-    assert_eq!(all.options.wdir, Some(PathBuf::from("/d")));
+    assert_eq!(all.options.app.wdir, Some(PathBuf::from("/d")));
     assert_eq!(all.options.timeout, Some(Duration::from_secs(5)));
     assert!(all.options.oversubscribe && all.options.tag == Some(Tag::Rank));
     assert_eq!(all.settings[0].key, "launch.agent");
@@ -40,13 +40,13 @@ fn long_options_may_have_one_dash() {
 #[test]
 fn options_stop_at_the_program() {
     let job = run(&["-n", "2", "app", "-n", "3", "--help", "-x", "--"]);
-    assert_eq!(job.options.ranks, Some(2));
-    assert_eq!(job.program, "app");
-    assert_eq!(job.arguments, words(&["-n", "3", "--help", "-x", "--"]));
+    assert_eq!(job.options.app.ranks, Some(2));
+    assert_eq!(job.apps[0].program, "app");
+    assert_eq!(job.apps[0].arguments, words(&["-n", "3", "--help", "-x", "--"]));
     let job = run(&["-n", "2", "--", "-odd-name", "--", "x"]);
-    assert_eq!((job.program, job.arguments), ("-odd-name".into(), words(&["--", "x"])));
+    assert_eq!((job.apps[0].program.clone(), job.apps[0].arguments.clone()), ("-odd-name".into(), words(&["--", "x"])));
     let job = run(&["--mca", "a", "b", "config"]);
-    assert_eq!(job.program, "config");
+    assert_eq!(job.apps[0].program, "config");
 }
 
 #[test]
@@ -71,6 +71,7 @@ fn wrong_lines_say_what_is_wrong_in_one_line() {
     assert!(error(&["--timeout", "soon", "app"]).contains("soon"));
     assert!(error(&["config", "app"]).contains("app"));
     assert!(error(&["config", "--al"]).contains("see rsrun config --help"));
+    assert!(error(&["--tee", "app"]).contains("not provided: --output-dir <DIR>"));
     for text in [&["--np", "0", "a"][..], &["--no-such", "a"]] {
         assert!(!error(text).contains('\n'), "{}", error(text));
     }
@@ -79,17 +80,18 @@ fn wrong_lines_say_what_is_wrong_in_one_line() {
 #[test]
 fn options_of_other_launchers_are_refused_with_what_to_do_here() {
     for (line, says) in [
-        (&["--bind-to-core", "-n", "2", "app"][..], "--bind-to-core is an option of another launcher"),
+        (&["--bind-to-core", "-n", "2", "app"][..], "--bind-to-core is an option of Open MPI"),
         (&["-n", "2", "-bynode", "app"], "--map-by node"),
         (&["-rf", "file", "app"], "--map-by rankfile:FILE"),
         (&["-perhost", "2", "app"], "-ppn N"),
         (&["-N", "2", "app"], "-ppn N"),
         (&["--display-map", "app"], "--report map"),
         (&["-f", "hosts", "app"], "-hostfile FILE"),
-        (&["-hosts", "a,b", "app"], "-host a:2"),
-        (&["-nooversubscribe", "app"], "leave it out"),
+        (&["-hosts", "a,b", "app"], "-host a,b"),
+        (&["-nooversubscribe", "app"], "nothing: that is the default"),
         (&["-genv", "A", "1", "app"], "-x NAME=VALUE"),
         (&["-l", "app"], "--tag"),
+        (&["-output-filename", "out", "app"], "--output-dir DIR"),
     ] {
         assert!(error(line).contains(says), "{line:?}: {}", error(line));
     }
@@ -97,9 +99,10 @@ fn options_of_other_launchers_are_refused_with_what_to_do_here() {
 
 #[test]
 fn a_colon_between_two_programs_is_not_passed_to_the_first_one() {
-    assert!(error(&["-n", "1", "app", ":", "-n", "2", "other"]).contains("one program"));
-    assert_eq!(run(&["-n", "1", "--", "app", ":", "x"]).arguments, words(&[":", "x"]));
-    assert_eq!(run(&["app", "a:b", "::"]).arguments, words(&["a:b", "::"]));
+    let job = run(&["-n", "1", "app", ":", "-n", "2", "other"]);
+    assert_eq!((job.apps[0].arguments.len(), job.apps[1].program.to_str()), (0, Some("other")));
+    assert_eq!(run(&["-n", "1", "--", "app", ":", "x"]).apps[0].arguments, words(&[":", "x"]));
+    assert_eq!(run(&["app", "a:b", "::"]).apps[0].arguments, words(&["a:b", "::"]));
 }
 
 #[test]

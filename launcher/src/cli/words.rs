@@ -60,7 +60,7 @@ fn understand(command: &clap::Command, word: &[u8]) -> (Vec<u8>, usize) {
         return (dashed, if end < word.len() { 0 } else { values(arg) });
     }
     // `-npernode 2` is another launcher's option, not `-n` with a strange number.
-    let short = name.chars().next().filter(|_| name_at == 1 && foreign::instead(&name).is_none());
+    let short = name.chars().next().filter(|_| name_at == 1 && foreign::find(&name).is_none());
     let arg = command.get_arguments().find(|arg| {
         short.is_some_and(|c| {
             arg.get_short() == Some(c) || arg.get_all_short_aliases().is_some_and(|aliases| aliases.contains(&c))
@@ -136,9 +136,7 @@ pub(super) fn foreign(error: &clap::Error) -> Option<String> {
     else {
         return None;
     };
-    let name = option.trim_start_matches('-');
-    let instead = foreign::instead(name)?;
-    Some(format!("{option} is an option of another launcher; {instead}"))
+    Some(foreign::find(option.trim_start_matches('-'))?.message(option))
 }
 
 /// clap's message without its decoration, in one line; `name` is whose help is pointed to.
@@ -150,7 +148,7 @@ pub(super) fn one_line(text: &str, name: &str) -> String {
         if line.starts_with("Usage:") || line.starts_with("For more information") {
             break;
         }
-        message.push_str("; ");
+        message.push_str(if message.ends_with(':') { " " } else { "; " });
         message.push_str(line.trim_start_matches("tip:").trim());
     }
     message.push_str(&format!(" (see {name} --help)"));

@@ -12,13 +12,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
+/// What the agent is called among the processes.
+pub(super) const OWN_NAME: &str = "rsrun";
+
 /// The agent as a child of this process.
 /// `stdin` goes along under its number, for the rank that may read it itself.
 pub(super) fn local(nonce: &str, stdin: Option<&OwnedFd>) -> Command {
-    use std::os::unix::process::CommandExt;
     // /proc/self/exe is this very binary, even when the file has been replaced meanwhile.
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("rsrun").arg("--agent").arg(nonce);
+    command.arg("--agent").arg(nonce);
     if let Some(stdin) = stdin {
         command.arg("--stdin-fd").arg(stdin.as_raw_fd().to_string());
     }

@@ -3,9 +3,11 @@
 //! Knows how an agent is reached (child process, SSH, any command) and what its stream looks like; knows nothing of
 //! ranks, mapping or the job's state. Whatever happens, the last event of a link is [`LinkEvent::Ended`].
 
+mod child;
 mod command;
 mod known_hosts;
 mod process;
+mod retry;
 mod ssh;
 mod ssh_config;
 pub mod stream;
@@ -21,7 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stream::{AgentStream, StreamError, Tail};
 
 /// Which SSH client is used.
@@ -114,7 +116,7 @@ pub fn open(
             sink,
             deliver: Box::new(deliver),
         };
-        let mut session = Session { spec, how, nonce, inbox: Inbox { inbox, waker }, intake };
+        let mut session = Session { spec, how, nonce, inbox: Inbox { inbox, waker }, intake, may_pass: false };
         let failure = session.run();
         (session.intake.deliver)(LinkEvent::Ended(failure));
     })?;
@@ -128,18 +130,45 @@ struct Session {
     nonce: String,
     inbox: Inbox,
     intake: Intake,
+    /// The last try failed for a reason that may pass.
+    may_pass: bool,
 }
 
 impl Session {
+    /// Tries until an agent speaks, the reason for a failure is none that passes, or the time is over.
     fn run(&mut self) -> Failure {
+        let deadline = Instant::now() + self.how.timeout;
+        let mut tries = 1;
+        loop {
+            self.may_pass = false;
+            let failure = self.try_once();
+            if !self.may_pass || self.intake.stream.is_open() {
+                return failure;
+            }
+            let pause = retry::pause(tries, crate::random_number());
+            if Instant::now() + pause >= deadline {
+                let limit = crate::settings::show_duration(self.how.timeout);
+                let tried = format!("{}; tried {tries} times within {limit} (launch.connect_timeout)", failure.message);
+                return Failure::new(failure.exit, tried);
+            }
+            self.intake.stage(format!("trying again after {tries} tries: {failure}"));
+            if self.inbox.closed_within(pause) {
+                return failure;
+            }
+            self.intake.forget(&self.nonce);
+            tries += 1;
+        }
+    }
+
+    fn try_once(&mut self) -> Failure {
         if let Some(command) = self.how.agent_command.clone().filter(|_| !self.spec.is_default()) {
             return match command::custom(&command, &self.spec, &self.how, &self.nonce) {
-                Ok(command) => process::run(self, command, process::Kind::External),
+                Ok(command) => process::run(self, &command, process::Kind::External),
                 Err(failure) => failure,
             };
         }
         if self.spec.is_local(&self.how.own_hostname) {
-            return process::run(self, command::local(&self.nonce, self.how.stdin.as_deref()), process::Kind::Local);
+            return process::run(self, &command::local(&self.nonce, self.how.stdin.as_deref()), process::Kind::Local);
         }
         let host = match ssh_config::lookup(&self.spec, self.how.ssh) {
             Ok(host) => host,
@@ -167,7 +196,7 @@ impl Session {
 
     fn run_ssh_command(&mut self, host: &ssh_config::SshHost) -> Failure {
         let command = command::ssh(&self.spec, &self.how, host, &self.nonce);
-        process::run(self, command, process::Kind::External)
+        process::run(self, &command, process::Kind::External)
     }
 
     /// The failure of a link whose agent never said hello: `status` tells how its command ended.
@@ -251,6 +280,12 @@ impl Intake {
         self.report_noise();
     }
 
+    /// What an earlier try printed explains nothing any more.
+    fn forget(&mut self, nonce: &str) {
+        self.errors = Tail::default();
+        self.stream = AgentStream::new(nonce);
+    }
+
     fn report_noise(&self) {
         if !self.stream.is_open() {
             let said = self.said();
@@ -282,6 +317,25 @@ impl Inbox {
                 Ok(Order::Send(frame)) => outgoing.push(&frame),
                 Ok(Order::Close) | Err(std::sync::mpsc::TryRecvError::Disconnected) => return true,
                 Err(std::sync::mpsc::TryRecvError::Empty) => return false,
+            }
+        }
+    }
+}
+
+impl Inbox {
+    /// Waits for the pause to end; `true`: the link must end.
+    fn closed_within(&self, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        // Nothing is sent to an agent that has not spoken.
+        let mut outgoing = Outgoing::default();
+        loop {
+            if self.take(&mut outgoing) {
+                return true;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::new(&self.waker, PollFlags::IN)];
+            if left.is_zero() || poll_for(&mut fds, Some(left)).is_err() {
+                return false;
             }
         }
     }

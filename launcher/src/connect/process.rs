@@ -2,15 +2,14 @@
 //!
 //! Carries bytes between the child's pipes and the link; decides how long a child may take to go away.
 
-use super::{Outgoing, Session, is_ready, poll_for};
+use super::child::{Child, Start};
+use super::{Outgoing, Session, command, is_ready, poll_for, retry};
 use crate::exit::{ExitCode, Failure};
-use crate::sys;
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{PidfdFlags, Signal, WaitStatus, kill_process_group, pidfd_open};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::os::fd::AsFd;
+use std::process::Command;
 use std::time::Duration;
 
 /// How long a local agent may take to clean up after the end of its input.
@@ -34,17 +33,20 @@ enum End {
     Failed(Failure),
 }
 
-pub(super) fn run(session: &mut Session, mut command: Command, kind: Kind) -> Failure {
+pub(super) fn run(session: &mut Session, command: &Command, kind: Kind) -> Failure {
     let program = command.get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let stdin = session.how.stdin.as_ref().filter(|_| kind == Kind::Local).map(|fd| fd.as_raw_fd());
-    sys::prepare_child(&mut command, session.how.open_files, kind == Kind::External, stdin);
     session.intake.stage(if kind == Kind::Local {
         "starting the agent".to_string()
     } else {
         format!("running {program}")
     });
-    let mut child = match command.spawn() {
+    let start = Start {
+        name: (kind == Kind::Local).then_some(command::OWN_NAME),
+        open_files: session.how.open_files,
+        dies_with_us: kind == Kind::External,
+        inherited: session.how.stdin.as_deref().filter(|_| kind == Kind::Local),
+    };
+    let mut child = match Child::start(command, &start) {
         Ok(child) => child,
         Err(error) => {
             let host = &session.spec.name;
@@ -67,7 +69,11 @@ pub(super) fn run(session: &mut Session, mut command: Command, kind: Kind) -> Fa
     match end {
         End::Failed(failure) => failure,
         _ if session.intake.stream.is_open() => session.lost(&described),
-        _ => session.not_started(&format!("`{program}` {described}"), status.and_then(|s| s.code())),
+        _ => {
+            let code = status.and_then(|s| s.exit_status());
+            session.may_pass = kind == Kind::External && retry::may_pass(code, &session.intake.said());
+            session.not_started(&format!("`{program}` {described}"), code)
+        }
     }
 }
 
@@ -136,7 +142,7 @@ fn would_block(error: &io::Error) -> bool {
 }
 
 /// Waits for the child, bounded, and kills what does not go. `by_itself`: it closed its output, so it is ending.
-fn end_child(child: &mut Child, kind: Kind, by_itself: bool) -> Option<ExitStatus> {
+fn end_child(child: &mut Child, kind: Kind, by_itself: bool) -> Option<WaitStatus> {
     let patience = match (kind, by_itself) {
         (Kind::Local, _) => LOCAL_END,
         (Kind::External, true) => EXTERNAL_END,
@@ -145,25 +151,22 @@ fn end_child(child: &mut Child, kind: Kind, by_itself: bool) -> Option<ExitStatu
     if let Some(status) = wait(child, patience) {
         return Some(status);
     }
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        let _ = kill_process_group(group, Signal::KILL);
-    }
+    let _ = kill_process_group(child.pid, Signal::KILL);
     wait(child, Duration::from_secs(1))
 }
 
-fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
-    if let Ok(Some(status)) = child.try_wait() {
+fn wait(child: &mut Child, patience: Duration) -> Option<WaitStatus> {
+    if let Some(status) = child.ended() {
         return Some(status);
     }
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw)?;
-    let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    let pidfd = pidfd_open(child.pid, PidfdFlags::empty()).ok()?;
     let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
     poll_for(&mut fds, Some(patience)).ok()?;
-    child.try_wait().ok().flatten()
+    child.ended()
 }
 
-fn describe(status: Option<ExitStatus>) -> String {
-    match status.map(|s| (s.code(), s.signal())) {
+fn describe(status: Option<WaitStatus>) -> String {
+    match status.map(|s| (s.exit_status(), s.terminating_signal())) {
         Some((Some(code), _)) => format!("ended with exit code {code}"),
         Some((_, Some(signal))) => format!("was killed by {}", crate::exit::signal_name(signal)),
         _ => "did not end".to_string(),

@@ -46,6 +46,8 @@ fn start(session: &mut Session, host: &SshHost, deadline: Instant) -> Result<Run
             "its host certificate can only be checked by the ssh command".to_string(),
         )));
     }
+    // No address yet, nobody listening yet: that may pass, until the connection stands.
+    session.may_pass = true;
     let socket = connect(session, host, deadline).map_err(ended)?;
     let at = format!("{} port {}", host.address, host.port);
 
@@ -64,10 +66,14 @@ fn start(session: &mut Session, host: &SshHost, deadline: Instant) -> Result<Run
         let failure = unreachable(format!("the SSH handshake with {at} failed: {}", error.message()));
         // -5: no common algorithm, which another client may have. Everything else is the network or the server.
         return Err(match error.code() {
-            ssh2::ErrorCode::Session(-5) => Outcome::TryCommand(failure),
+            ssh2::ErrorCode::Session(-5) => {
+                session.may_pass = false;
+                Outcome::TryCommand(failure)
+            }
             _ => Outcome::Ended(failure),
         });
     }
+    session.may_pass = false;
     check_key(&ssh, &known, host).map_err(ended)?;
 
     session.intake.stage(format!("the SSH authentication as {} at {at}", host.user));

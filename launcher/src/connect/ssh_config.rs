@@ -155,7 +155,7 @@ fn configured(
         ssh.arg("-p").arg(port.to_string());
     }
     ssh.arg("--").arg(&spec.name).stdin(Stdio::null());
-    crate::sys::prepare_child(&mut ssh, None, true, None);
+    crate::sys::prepare_child(&mut ssh, None, true);
     let failed = |reason: String| {
         Failure::new(ExitCode::Unreachable, format!("host {}: `ssh -G {}` failed: {reason}", spec.name, spec.name))
     };

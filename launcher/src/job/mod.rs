@@ -3,11 +3,14 @@
 //! [`state`] decides (pure), [`supervise`] carries out, [`sink`] and `stdin` move the ranks' output and input.
 
 mod agreement;
+pub mod apps;
 pub mod lines;
+mod preflight;
 mod release;
 pub mod sink;
 pub mod state;
 mod status;
 mod stdin;
 pub mod supervise;
+mod watch;
 mod wishes;

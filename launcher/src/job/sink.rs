@@ -199,6 +199,7 @@ impl<R: Fn(SinkEvent)> Writer<R> {
     }
 
     fn show(&mut self, stream: Stream, bytes: &[u8]) {
+        crate::progress::gone();
         let index = usize::from(stream == Stream::Stderr);
         if self.open[index]
             && let Err(error) = write_all(stream, bytes)

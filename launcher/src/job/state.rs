@@ -13,6 +13,7 @@ mod signals;
 #[cfg(test)]
 mod tests;
 
+use super::apps::{self, PlannedApp};
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::HostSpec;
 use crate::placement;
@@ -44,7 +45,9 @@ pub struct Plan {
     pub hosts_named: bool,
     /// Several hosts may be one machine, because the user's own command starts the agents.
     pub same_machine_allowed: bool,
-    /// What every agent is told; the fields about hosts are filled in here.
+    /// The programs; they decide what `ranks` is.
+    pub apps: Vec<PlannedApp>,
+    /// What every agent is told; the fields about hosts and programs are filled in here.
     pub start: Start,
     /// The hash of `start.snapshot`.
     pub snapshot_hash: [u8; 32],
@@ -370,7 +373,8 @@ impl Job {
         start.hosts = used
             .iter()
             .map(|h| Host { name: self.plan.hosts[*h].name.clone(), group: self.plan.hosts[*h].group.clone() })
-            .collect();
+            .collect::<Vec<_>>()
+            .into();
         start.host_of = placed.iter().map(|host| index[host]).collect();
         let mut placements: Vec<Vec<Placement>> = vec![Vec::new(); self.hosts.len()];
         if self.plan.detail.is_some() {
@@ -391,7 +395,10 @@ impl Job {
         };
         start.survives = self.plan.keep_going;
         self.actions.push(Action::Placed(placed.clone()));
+        let apps = apps::of_ranks(&self.plan.apps, placed.len());
         for host in &used {
+            let here = placed.iter().zip(&apps).filter(|(placed, _)| *placed == host);
+            (start.apps, start.app_of) = apps::slice(&self.plan.apps, here.map(|(_, app)| *app));
             let own = Start {
                 host: index[host],
                 oversubscribed: seats.oversubscribed[*host],
@@ -410,27 +417,6 @@ impl Job {
             }
         }
         self.phase = Phase::Running;
-    }
-
-    /// Two names for one machine would use its cores twice.
-    fn check_machines(&self) -> Result<(), Failure> {
-        if self.plan.same_machine_allowed {
-            return Ok(());
-        }
-        let mut seen: HashMap<&str, usize> = HashMap::new();
-        for (index, host) in self.hosts.iter().enumerate().filter(|(_, h)| h.link == Link::Ready) {
-            if let Some(first) = seen.insert(&host.machine, index) {
-                let (a, b) = (&self.plan.hosts[first], &self.plan.hosts[index]);
-                return Err(Failure::new(
-                    ExitCode::Data,
-                    format!(
-                        "{} ({}) and {} ({}) are the same machine: name it once, with all its slots",
-                        a.name, a.place, b.name, b.place
-                    ),
-                ));
-            }
-        }
-        Ok(())
     }
 
     fn give_up(&mut self, host: usize) {

@@ -2,24 +2,27 @@
 //!
 //! One thread runs the loop; all others only send it events.
 
+use super::apps;
+use super::preflight;
 use super::sink::{Sink, SinkEvent, Style};
 use super::state::{Action, Ending, Event, Job, Plan};
 use super::status::Status;
 use super::stdin::Stdin;
+use super::watch::Watch;
 use super::wishes::{self, Wishes};
 use crate::agent::descendants;
 use crate::cli::{self, OnFailure, Run};
 use crate::connect::{self, How, Link, LinkEvent, SshClient};
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::{self, HostSpec};
+use crate::map;
 use crate::settings::{self, Settings};
-use crate::sys;
-use rustix::process::{Signal, getpid, kill_process};
+use crate::{progress, sys};
+use rustix::process::{Resource, Signal, getpid, getrlimit, kill_process};
 use spmd::bootstrap::frame;
 use spmd::bootstrap::messages::{JobKey, Start, StdinTarget};
 use spmd::config::keys;
 use std::collections::HashMap;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -55,12 +58,15 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     let (sender, receiver) = channel();
     let open_files = sys::raise_open_files();
     let settings = settings::load(run.options.config.as_deref(), run.settings.clone())?;
+    preflight::not_a_task_of_many(|name| std::env::var(name).ok())?;
     let (plan, missing) = plan(run, &settings)?;
     let how = how(&settings, open_files, &plan)?;
     let style = style(&run.options, plan.start.output_window)?;
     // Not before: while files are read, which may take for ever, a signal must end us as it ends any program.
     watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
     let report = sender.clone();
+    let slots: Vec<_> = plan.hosts.iter().map(|host| host.slots).collect();
+    preflight::open_files(map::needed(&slots, plan.placement.ranks), getrlimit(Resource::Nofile).current)?;
     let sink = Sink::start(style, move |event| {
         let _ = report.send(match event {
             SinkEvent::Broken(why) => Message::Job(Event::OutputBroken(why)),
@@ -70,6 +76,9 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
         });
     })
     .map_err(|e| internal(&format!("output: {e}")))?;
+    if rustix::process::geteuid().is_root() && !run.options.allow_run_as_root && progress::is_possible() {
+        sink.notice("ranks run as root: what they break is the machine's (--allow-run-as-root: say nothing)");
+    }
     for name in missing {
         sink.notice(&format!("-x {name}: this variable is not set here, so it is not set for the ranks either"));
     }
@@ -84,6 +93,9 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
         stdin: Arc::default(),
         links: HashMap::new(),
         sender,
+        watch: Watch::new(begun),
+        progress: progress::is_possible().then(|| begun + progress::PATIENCE),
+        report_phases: run.options.phases,
         shows,
         picture,
         failure: None,
@@ -102,6 +114,10 @@ struct Supervisor {
     stdin: Arc<Stdin>,
     links: HashMap<usize, Link>,
     sender: Sender<Message>,
+    watch: Watch,
+    /// When the progress line is due; none: not any more, or there is no terminal.
+    progress: Option<Instant>,
+    report_phases: bool,
     /// Reports are what was asked for, and belong on standard output.
     shows: bool,
     /// Where the picture goes.
@@ -114,7 +130,8 @@ impl Supervisor {
     fn run(mut self, messages: &Receiver<Message>, status: &mut Status) -> Result<(), Failure> {
         let mut actions = self.job.begin(Instant::now());
         while !self.carry_out(actions) {
-            let message = match self.job.deadline() {
+            let due = self.job.deadline().into_iter().chain(self.progress.filter(|_| !self.watch.is_over())).min();
+            let message = match due {
                 None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(until) => messages.recv_timeout(until.saturating_duration_since(Instant::now())),
             };
@@ -131,7 +148,10 @@ impl Supervisor {
                 }
                 Ok(Message::Drained) | Err(_) => Event::Tick,
             };
-            actions = self.job.handle(Instant::now(), event);
+            let now = Instant::now();
+            self.watch.event(now, &event);
+            self.show_progress(now);
+            actions = self.job.handle(now, event);
         }
         self.end(messages);
         status.ranks(&self.job);
@@ -145,12 +165,18 @@ impl Supervisor {
     fn carry_out(&mut self, actions: Vec<Action>) -> bool {
         let mut over = false;
         for action in actions {
+            if !matches!(action, Action::Send(..)) {
+                self.watch.action(Instant::now(), &action, 0);
+            }
             match action {
                 Action::Connect(host) => self.connect(host),
                 Action::Send(host, message) => {
                     if let Some(link) = self.links.get(&host) {
                         match frame::to_frame(&message) {
-                            Ok(bytes) => link.send(bytes),
+                            Ok(bytes) => {
+                                self.watch.action(Instant::now(), &Action::Send(host, message), bytes.len());
+                                link.send(bytes);
+                            }
                             Err(error) => self.report(Event::Ended(host, internal(&error.to_string()))),
                         }
                     }
@@ -193,6 +219,16 @@ impl Supervisor {
         over
     }
 
+    fn show_progress(&mut self, now: Instant) {
+        let Some(due) = self.progress else { return };
+        if self.watch.is_over() {
+            progress::hide();
+        } else if due <= now {
+            let shown = progress::show(&self.watch.line(|host| &self.job.spec(host).name));
+            self.progress = shown.then(|| now + progress::EVERY);
+        }
+    }
+
     fn connect(&mut self, host: usize) {
         let sender = self.sender.clone();
         let deliver = move |event| {
@@ -229,6 +265,10 @@ impl Supervisor {
                 Ok(Message::Job(event @ Event::OutputBroken(_))) => drop(self.job.handle(Instant::now(), event)),
                 Ok(_) => {}
             }
+        }
+        progress::hide();
+        if self.report_phases {
+            self.sink.notice(&self.watch.report(Instant::now()));
         }
         if let Some(job) = self.job.lost_agent() {
             descendants::end_job(job);
@@ -281,41 +321,31 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         (None, []) => vec![HostSpec::this_machine()],
         (None, lists) => hosts::list::parse(lists).map_err(|e| Failure::new(ExitCode::Usage, e))?,
     };
+    let (apps, missing) = apps::plan(&run.apps)?;
     let Wishes { request, detail, topologies, report, ending } = wishes::understand(run, &mut hosts)?;
-    let directory = match (&options.wdir, std::env::current_dir()) {
-        (Some(directory), Ok(here)) => here.join(directory),
-        (Some(directory), Err(_)) => directory.clone(),
-        (None, Ok(here)) => here,
-        (None, Err(error)) => {
-            let message = format!("the present directory cannot be found ({error}): give one with -wdir DIR");
-            return Err(Failure::new(ExitCode::Directory, message));
-        }
-    };
-    let exports = cli::exports(&options.export)?;
     let key: [u8; 32] = crate::random(32).try_into().map_err(|_| internal("a key has 32 bytes"))?;
     let start = Start {
         job: crate::random_hex(8),
         key: JobKey(key),
         snapshot: snapshot.clone(),
         host_of: Vec::new(),
-        hosts: Vec::new(),
+        hosts: Arc::default(),
         host: 0,
-        program: run.program.as_bytes().to_vec(),
-        arguments: run.arguments.iter().map(|a| a.as_bytes().to_vec()).collect(),
-        environment: exports.variables,
-        directory: directory.into_os_string().into_vec(),
+        apps: Vec::new(),
+        app_of: Vec::new(),
         files_read: settings.files_read.clone(),
         variables_read: settings.variables_read.clone(),
         oversubscribed: false,
         placements: Vec::new(),
         stdin: options.stdin,
         prompts: None,
-        output_window: output_window(options.ranks),
+        output_window: output_window(run.ranks()),
         survives: false,
     };
     let plan = Plan {
         hosts_named: !hosts.iter().all(HostSpec::is_default),
         hosts,
+        apps,
         placement: request,
         detail,
         topologies,
@@ -332,7 +362,7 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         keep_going: options.on_failure == OnFailure::Continue,
         interactive: rustix::termios::isatty(rustix::stdio::stdin()),
     };
-    Ok((plan, exports.missing))
+    Ok((plan, missing))
 }
 
 /// How many bytes of one rank's output may be under way. All ranks together: not much more than 16 MiB.

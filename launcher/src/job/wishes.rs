@@ -5,7 +5,7 @@ use crate::cli::{PlacementOptions, Run};
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::HostSpec;
 use crate::placement::request::{MapBy, MapOption, MapWord, Request, Resource};
-use crate::placement::{RankBy, rankfile};
+use crate::placement::{GpuBind, RankBy, rankfile};
 use crate::report::{self, Topic};
 use crate::topology::xml;
 use spmd::bootstrap::node::{Detail, Node};
@@ -28,7 +28,10 @@ pub(super) fn understand(run: &Run, hosts: &mut Vec<HostSpec>) -> Result<Wishes,
     let topologies = topologies(options, hosts)?;
     let several = hosts.len() > 1;
     let report = report(options);
-    let devices = request.map == MapBy::Nic || options.dry_run || report.topics.contains(&Topic::Nics);
+    let devices = request.map == MapBy::Nic
+        || request.gpus != GpuBind::None
+        || options.dry_run
+        || report.topics.contains(&Topic::Nics);
     let looks = devices || request.needs_topology() || report.topics.contains(&Topic::Hosts);
     // To look at every PCI device takes longer than everything else. Messages over TCP take the addresses that there
     // are, so that only RDMA devices are worth it unasked; on one host messages do not use the network at all.
@@ -39,7 +42,7 @@ pub(super) fn understand(run: &Run, hosts: &mut Vec<HostSpec>) -> Result<Wishes,
         (true, false, false) => Some(Detail::Accelerators),
     };
     let ending = match (&options.topo, options.dry_run) {
-        (Some(_), _) if run.options.ranks.is_none() && options.npernode.is_none() && options.map_by.is_none() => {
+        (Some(_), _) if run.ranks().is_none() && options.npernode.is_none() && options.map_by.is_none() => {
             Ending::Topology
         }
         (_, true) => Ending::Plan,
@@ -51,12 +54,13 @@ pub(super) fn understand(run: &Run, hosts: &mut Vec<HostSpec>) -> Result<Wishes,
 fn request(run: &Run) -> Result<Request, Failure> {
     let options = &run.options.placement;
     let mut request = Request {
-        ranks: run.options.ranks,
+        ranks: run.ranks(),
         map: MapBy::Spread,
         rank: options.rank_by,
         bind: options.bind_to,
         cpus_per_rank: options.cpus_per_rank,
         oversubscribe: run.options.oversubscribe,
+        gpus: options.gpu_bind,
     };
     if let Some(MapOption { map, cpus_per_rank, oversubscribe, span }) = options.map_by.clone() {
         request.map = match map {

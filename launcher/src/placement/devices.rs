@@ -1,6 +1,7 @@
 //! The network device and the GPU of each rank: the nearest, and among equals the one that the fewest ranks have.
 
-use super::Draft;
+use super::{Draft, GpuBind, Host, Request, Seat};
+use crate::exit::{ExitCode, Failure};
 use spmd::bootstrap::node::{Chosen, Location, Node};
 
 /// How far a device is from a rank, nearest first.
@@ -92,4 +93,28 @@ pub(super) fn choose(node: &Node, seats: &mut [Draft]) {
             seat.placement.gpu = Some(chosen(&gpu.name, gpu.uuid.as_ref(), &gpu.location, &seat.cores));
         }
     }
+}
+
+/// Lets each rank see only its own GPU, if that was asked for: by identity, for numbers mean something else in every
+/// container and to every library.
+pub(super) fn hide_others(hosts: &[Host<'_>], seats: &mut [Seat], request: &Request) -> Result<(), Failure> {
+    if request.gpus == GpuBind::None {
+        return Ok(());
+    }
+    for (rank, seat) in seats.iter_mut().enumerate() {
+        let host = &hosts[seat.host];
+        let wrong = |why: String| {
+            Failure::new(
+                ExitCode::Slots,
+                format!("--gpu-bind: host {} {why}, so rank {rank} cannot have one", host.name),
+            )
+        };
+        let gpu = host.node.zip(seat.gpu).map(|(node, at)| &node.gpus[at]);
+        let gpu = gpu.ok_or_else(|| wrong("has no GPU that was found".to_string()))?;
+        let identity = gpu.variable.clone().zip(gpu.uuid.clone());
+        seat.placement.sees_only = Some(identity.ok_or_else(|| {
+            wrong(format!("does not tell the identity of its GPU {} ({})", gpu.name, gpu.location.pci))
+        })?);
+    }
+    Ok(())
 }

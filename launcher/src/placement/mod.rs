@@ -15,7 +15,7 @@ mod tests;
 use crate::exit::{ExitCode, Failure};
 use crate::map;
 use pool::Pool;
-pub use request::{BindTo, MapBy, RankBy, Request, Resource};
+pub use request::{BindTo, GpuBind, MapBy, RankBy, Request, Resource};
 use spmd::bootstrap::node::{Node, Placement};
 
 /// A host as placement sees it.
@@ -122,6 +122,7 @@ pub fn plan(hosts: &[Host<'_>], request: &Request) -> Result<Plan, Failure> {
     plan.warnings.extend(crowding(hosts, &crowded));
     number(&mut drafts, request.rank);
     plan.seats = drafts.into_iter().map(|draft| draft.seat).collect();
+    devices::hide_others(hosts, &mut plan.seats, request)?;
     Ok(plan)
 }
 

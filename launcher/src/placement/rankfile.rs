@@ -240,6 +240,7 @@ pub(super) fn plan(hosts: &[Host<'_>], entries: &[Entry], request: &Request) -> 
     }
     drafts.sort_by_key(|draft| draft.dealt);
     plan.seats = drafts.into_iter().map(|draft| draft.seat).collect();
+    devices::hide_others(hosts, &mut plan.seats, request)?;
     Ok(plan)
 }
 

@@ -20,6 +20,8 @@ pub struct Request {
     pub cpus_per_rank: Option<u32>,
     /// More ranks than slots are allowed.
     pub oversubscribe: bool,
+    /// What ranks see of the GPUs.
+    pub gpus: GpuBind,
 }
 
 impl Request {
@@ -36,7 +38,7 @@ impl Request {
     /// Whether hosts must be looked at beyond the number of their cores.
     pub fn needs_topology(&self) -> bool {
         let simple = matches!(self.map, MapBy::Spread | MapBy::Slot | MapBy::Node);
-        self.bind != Some(BindTo::None) || !simple
+        self.bind != Some(BindTo::None) || !simple || self.gpus != GpuBind::None
     }
 }
 
@@ -125,6 +127,16 @@ pub enum BindTo {
     /// All cores of its package
     #[value(alias = "socket")]
     Package,
+}
+
+/// Which GPUs a rank sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum GpuBind {
+    /// All of them
+    #[default]
+    None,
+    /// Only its own
+    Nearest,
 }
 
 /// `--map-by` as written: the word, and what Open MPI users add to it with colons.

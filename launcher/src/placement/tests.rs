@@ -97,6 +97,7 @@ fn any_request() -> impl Strategy<Value = Request> {
             bind,
             cpus_per_rank,
             oversubscribe,
+            gpus: GpuBind::None,
         },
     )
 }
@@ -277,4 +278,25 @@ fn ranks_are_numbered_as_asked_for() {
     assert_eq!(by(MapBy::Node, None), "a0 b0 a1 b1 a2 b2 a3 b3");
     assert_eq!(by(MapBy::Node, Some(RankBy::Slot)), "a0 a1 a2 a3 b0 b1 b2 b3");
     assert_eq!(by(MapBy::Spread, Some(RankBy::Node)), "a0 b0 a1 b1 a2 b2 a3 b3");
+}
+
+#[test]
+fn a_rank_that_is_to_see_only_its_own_gpu_gets_it_by_identity_or_not_at_all() {
+    use spmd::bootstrap::node::Gpu;
+    let mut node = machine([2, 1, 1, 2, 1], 0, &[]);
+    for domain in 0..2_u32 {
+        let location = Location { pci: format!("0000:{domain:02x}:00.0"), domains: vec![domain], bridges: vec![] };
+        let variable = Some("CUDA_VISIBLE_DEVICES".to_string());
+        node.gpus.push(Gpu { name: "g".into(), uuid: Some(format!("GPU-{domain}")), variable, location });
+    }
+    let request = Request { gpus: GpuBind::Nearest, ..Request::default() };
+    let plan = on_one(&node, None, &request).unwrap();
+    let seen: Vec<&str> = plan.seats.iter().map(|seat| seat.placement.sees_only.as_ref().unwrap().1.as_str()).collect();
+    assert_eq!(seen, ["GPU-0", "GPU-0", "GPU-1", "GPU-1"]);
+    let all = on_one(&node, None, &Request::default()).unwrap();
+    assert!(all.seats.iter().all(|seat| seat.placement.sees_only.is_none() && seat.placement.gpu.is_some()));
+    node.gpus[1].uuid = None;
+    assert!(on_one(&node, None, &request).unwrap_err().message.contains("identity of its GPU g (0000:01:00.0)"));
+    node.gpus.clear();
+    assert!(on_one(&node, None, &request).unwrap_err().message.contains("no GPU"));
 }

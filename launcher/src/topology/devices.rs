@@ -14,8 +14,9 @@ use std::collections::HashMap;
 /// PCI classes of graphics and compute accelerators.
 const DISPLAY: std::ops::RangeInclusive<u16> = 0x0300..=0x0302;
 const ACCELERATOR: u16 = 0x1200;
-/// Vendors whose display devices compute: NVIDIA, AMD. Others drive screens, as the console of a server does.
-const GPU_VENDORS: [u16; 2] = [0x10de, 0x1002];
+/// Vendors whose display devices compute. Those of others drive screens, as the console of a server does.
+const NVIDIA: u16 = 0x10de;
+const AMD: u16 = 0x1002;
 
 /// Adds devices to the description of a host.
 pub(super) fn find(topology: &Topology, domain_of: &HashMap<u32, u32>, node: &mut Node) {
@@ -35,7 +36,12 @@ pub(super) fn find(topology: &Topology, domain_of: &HashMap<u32, u32>, node: &mu
             let uuid = systems.iter().find_map(|(_, object)| info(object, &["NVIDIAUUID", "AMDUUID", "UUID"]));
             let model = || pci.name().map(|n| n.to_string_lossy().into_owned());
             let name = system.and_then(name).or_else(model).unwrap_or_else(|| format!("gpu{}", node.gpus.len()));
-            node.gpus.push(Gpu { name, uuid, location });
+            let variable = match attributes.vendor_id() {
+                NVIDIA => Some("CUDA_VISIBLE_DEVICES".to_string()),
+                AMD => Some("ROCR_VISIBLE_DEVICES".to_string()),
+                _ => None,
+            };
+            node.gpus.push(Gpu { name, uuid, variable, location });
         }
     }
     let place = |location: &Location| (location.domains.first().copied(), location.pci.clone());
@@ -45,7 +51,7 @@ pub(super) fn find(topology: &Topology, domain_of: &HashMap<u32, u32>, node: &mu
 
 fn is_gpu(pci: &PCIDeviceAttributes) -> bool {
     let class = pci.class_id();
-    class == ACCELERATOR || (DISPLAY.contains(&class) && GPU_VENDORS.contains(&pci.vendor_id()))
+    class == ACCELERATOR || (DISPLAY.contains(&class) && [NVIDIA, AMD].contains(&pci.vendor_id()))
 }
 
 fn locate(

@@ -8,6 +8,7 @@ use crate::config::{Snapshot, Value};
 use crate::memory::Activity;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// The version of every message in this module and of the wire between ranks. Raised whenever one of them changes.
 pub const PROTOCOL: u32 = 1;
@@ -65,6 +66,7 @@ pub struct Boot {
     /// This rank, `0..host_of.len()`.
     pub rank: u32,
     /// For every rank the index of its host in `hosts`.
+    #[serde(with = "super::runs")]
     pub host_of: Vec<u32>,
     /// All hosts of the job.
     pub hosts: Vec<Host>,
@@ -165,19 +167,16 @@ pub struct Start {
     /// As in [`Boot`].
     pub snapshot: Snapshot,
     /// As in [`Boot`].
+    #[serde(with = "super::runs")]
     pub host_of: Vec<u32>,
     /// As in [`Boot`].
-    pub hosts: Vec<Host>,
+    pub hosts: Arc<Vec<Host>>,
     /// The index of the agent's host in `hosts`.
     pub host: u32,
-    /// The program: an absolute path, a path with a slash (from the working directory), or a name to find in `PATH`.
-    pub program: Bytes,
-    /// Its arguments, without the program itself.
-    pub arguments: Vec<Bytes>,
-    /// Variables to set in every rank, over the agent's own environment.
-    pub environment: Vec<(Bytes, Bytes)>,
-    /// The directory to start in.
-    pub directory: Bytes,
+    /// The programs that ranks of this host run.
+    pub apps: Vec<App>,
+    /// For every rank of this host, in rank order, its program: an index into `apps`.
+    pub app_of: Vec<u32>,
     /// SHA-256 of every configuration file that the launcher read: a file with the same content is no stray.
     pub files_read: Vec<[u8; 32]>,
     /// `RSRUN_*` variables (name, value) that the launcher itself read: an equal one is no stray.
@@ -194,6 +193,23 @@ pub struct Start {
     pub output_window: u32,
     /// As in [`Boot`].
     pub survives: bool,
+}
+
+/// One program of a job, and how it is started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct App {
+    /// The program: an absolute path, a path with a slash (from the working directory), or a name to find in `PATH`.
+    pub program: Bytes,
+    /// Its arguments, without the program itself.
+    pub arguments: Vec<Bytes>,
+    /// Variables to set in its ranks, over the agent's own environment.
+    pub environment: Vec<(Bytes, Bytes)>,
+    /// The directory to start in.
+    pub directory: Bytes,
+    /// The command in front of the program, word by word (`%r` rank, `%n` number of ranks, `%%` percent); empty: none.
+    pub wrap: Vec<Bytes>,
+    /// The ranks, first and last, that get `wrap`; empty: all.
+    pub wrap_ranks: Vec<(u32, u32)>,
 }
 
 /// What lets `World::init` return.

@@ -10,5 +10,6 @@ pub mod messages;
 pub mod node;
 #[cfg(not(loom))]
 pub(crate) mod rank;
+mod runs;
 #[cfg(not(loom))]
 pub use rank::versioned_prefix;

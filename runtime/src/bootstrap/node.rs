@@ -99,6 +99,8 @@ pub struct Gpu {
     pub name: String,
     /// What it is known by everywhere, for example `GPU-5f2c…`.
     pub uuid: Option<String>,
+    /// The variable by which its maker's libraries are told which GPUs a process may see.
+    pub variable: Option<String>,
     /// Where it is.
     pub location: Location,
 }
@@ -127,6 +129,8 @@ pub struct Placement {
     pub nic: Option<Chosen>,
     /// Its GPU.
     pub gpu: Option<Chosen>,
+    /// A variable that hides all other GPUs from the rank, and its value; when that was asked for.
+    pub sees_only: Option<(String, String)>,
 }
 
 /// A device that was chosen for a rank.

@@ -1,12 +1,13 @@
 //! Where ranks sit: hosts are asked what they look like, the plan is made, and what the kernel made of it is compared.
 
 use super::{Action, HostState, Job, Link};
-use crate::exit::Failure;
+use crate::exit::{ExitCode, Failure};
 use crate::hosts::HostSpec;
 use crate::placement::{self, MapBy};
 use crate::report::{self, Topic};
 use spmd::bootstrap::messages::ToAgent;
 use spmd::bootstrap::node::{Node, cpu_list};
+use std::collections::HashMap;
 use std::time::Instant;
 
 /// What a job is for.
@@ -94,6 +95,27 @@ impl Job {
         }
         self.connect_next(now);
         self.start_when_ready(now);
+    }
+
+    /// Two names for one machine would use its cores twice.
+    pub(super) fn check_machines(&self) -> Result<(), Failure> {
+        if self.plan.same_machine_allowed {
+            return Ok(());
+        }
+        let mut seen: HashMap<&str, usize> = HashMap::new();
+        for (index, host) in self.hosts.iter().enumerate().filter(|(_, h)| h.link == Link::Ready) {
+            if let Some(first) = seen.insert(&host.machine, index) {
+                let (a, b) = (&self.plan.hosts[first], &self.plan.hosts[index]);
+                return Err(Failure::new(
+                    ExitCode::Data,
+                    format!(
+                        "{} ({}) and {} ({}) are the same machine: name it once, with all its slots",
+                        a.name, a.place, b.name, b.place
+                    ),
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Decides where every rank sits.

@@ -1,0 +1,67 @@
+//! When a connection that failed is tried again, and after how long.
+//!
+//! Pure. Connections fail for reasons that pass: sshd drops newcomers at random when many come at once (`MaxStartups`), a
+//! host of a cluster that is just being made has no address yet, its sshd does not listen yet. What does not pass (a
+//! wrong key, a password prompt, a program that is not there) is not tried again.
+
+use std::time::Duration;
+
+/// The pause before the second try; later ones double.
+const FIRST: Duration = Duration::from_millis(100);
+/// The longest pause.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// What `ssh`, or a command in its place, says when trying again is no use.
+const FINAL: &[&str] = &[
+    "permission denied",
+    "host key verification failed",
+    "identification has changed",
+    "too many authentication failures",
+    "bad configuration option",
+    "terminating, ",
+    "no such identity",
+];
+
+/// Whether a command that ended with `code` before the agent spoke may do better next time. `ssh` ends with 255 for every
+/// reason of its own; which one stands in what it `said`.
+pub(super) fn may_pass(code: Option<i32>, said: &str) -> bool {
+    let said = said.to_lowercase();
+    code == Some(255) && !FINAL.iter().any(|text| said.contains(text))
+}
+
+/// The pause after `tries` failed tries, between half and one and a half of its nominal length, so that hosts that failed
+/// together do not come back together. `random` is any number.
+pub(super) fn pause(tries: u32, random: u64) -> Duration {
+    let nominal = FIRST.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(LONGEST);
+    nominal / 2 + nominal.mul_f64((random % 1000) as f64 / 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_second_and_differ() {
+        assert_eq!(pause(1, 500), Duration::from_millis(100));
+        assert_eq!(pause(2, 0), Duration::from_millis(100));
+        assert_eq!(pause(3, 999), Duration::from_micros(599_600));
+        assert_eq!(pause(1000, 500), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn only_failures_of_the_connection_pass() {
+        for said in
+            ["", "kex_exchange_identification: read: Connection reset by peer", "ssh: Could not resolve hostname n9"]
+        {
+            assert!(may_pass(Some(255), said), "{said}");
+        }
+        for said in [
+            "ann@n9: Permission denied (publickey).",
+            "Host key verification failed.",
+            "x: Bad configuration option: y",
+        ] {
+            assert!(!may_pass(Some(255), said), "{said}");
+        }
+        assert!(!may_pass(Some(1), "") && !may_pass(Some(127), "") && !may_pass(None, ""));
+    }
+}
