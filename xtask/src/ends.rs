@@ -91,7 +91,7 @@ fn contenders(options: &Options) -> Vec<Contender> {
     let mut own = vec![rsrun.display().to_string()];
     own.extend(words(&["--set", &format!("launch.grace={GRACE}"), "-x", MARK]));
     if let Some(hostfile) = &options.hostfile {
-        own.extend(words(&["-hostfile", &hostfile.display().to_string()]));
+        own.extend(words(&["--map-by", "node", "-hostfile", &hostfile.display().to_string()]));
     } else {
         own.push("-oversubscribe".to_string());
     }

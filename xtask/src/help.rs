@@ -71,7 +71,7 @@ cargo xtask peers ends: how long jobs take to end, next to MPICH's and Open MPI'
 
     --runs N         runs of each, in turn; their median is printed (9)
     --ranks A,B      numbers of ranks (2,16)
-    --hostfile FILE  rsrun alone, on these hosts (whose processes must be visible here, as those of the lab are)
+    --hostfile FILE  rsrun alone, over these hosts in turn (whose processes must be visible here, as those of the lab are)
 
 A rank gets SIGKILL, or the launcher SIGINT; the time counts until the launcher has exited and every process is gone.
 ";

@@ -9,6 +9,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+/// How often it is looked for what is left of a job.
+const SWEEPS: u32 = 20;
+
 /// All processes below `root`, nearest first.
 pub(super) fn of(root: Pid) -> Vec<Pid> {
     let mut found = Vec::new();
@@ -56,12 +59,23 @@ fn parent_of(pid: Pid) -> Option<Pid> {
 /// guard are killed at the same moment, and nobody inherits their children who knows of them.
 pub(crate) fn end_job(job: &str) {
     let mark = format!("SPMD_JOB={job}");
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    for pid in entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)) {
-        let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
-        if environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()) {
-            let _ = kill_process(pid, Signal::KILL);
+    // A process has no environment for a moment while it begins another program, and children may have been born behind
+    // our back: two looks in a row must find nothing.
+    let mut clean = 0;
+    for _ in 0..SWEEPS {
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let mut found = false;
+        for pid in entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)) {
+            let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
+            if environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()) {
+                found |= kill_process(pid, Signal::KILL).is_ok();
+            }
         }
+        clean = if found { 0 } else { clean + 1 };
+        if clean == 2 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

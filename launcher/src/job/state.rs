@@ -282,7 +282,7 @@ impl Job {
 
     /// When [`Event::Tick`] is due, if nothing happens before.
     pub fn deadline(&self) -> Option<Instant> {
-        if self.signals.is_stopped() {
+        if self.signals.is_stopped() || self.phase == Phase::Finished {
             return None;
         }
         let connecting = self.hosts.iter().filter_map(|h| match h.link {

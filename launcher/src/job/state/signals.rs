@@ -1,6 +1,6 @@
 //! Signals that the launcher got and passes on, and how many processes they reached.
 
-use super::{Action, Job, Phase};
+use super::{Action, CONFIRM, Job, Link, Phase};
 use crate::exit::signal_name;
 use spmd::bootstrap::messages::ToAgent;
 use std::time::{Duration, Instant};
@@ -132,6 +132,15 @@ impl Job {
             let stopped = now.saturating_duration_since(since);
             self.begun += stopped;
             self.first_hello = self.first_hello.map(|time| time + stopped);
+            // What agents said meanwhile has not been read yet: nobody is late.
+            if let Phase::Settling(until) | Phase::Stopping(until) = &mut self.phase {
+                *until = (*until + stopped).min(now + self.plan.grace + CONFIRM);
+            }
+            for host in &mut self.hosts {
+                if let Link::Connecting(until) = &mut host.link {
+                    *until = (*until + stopped).min(now + self.plan.connect_timeout);
+                }
+            }
         }
         if !matches!(self.phase, Phase::Stopping(_) | Phase::Finished) {
             self.signal_all(libc::SIGCONT);
