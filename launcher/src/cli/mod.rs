@@ -113,7 +113,7 @@ pub struct Options {
     #[arg(help_heading = help::OUTPUT, long, value_name = "RANK|all|none", default_value = "0", value_parser = words::stdin)]
     pub stdin: StdinTarget,
 
-    /// Begin every line of output with its rank: [3], or [3@node1] with --tag=host
+    /// Begin every line of output with its rank in brackets; with --tag=host also with its host
     #[arg(help_heading = help::OUTPUT, long, visible_alias = "tag-output", value_name = "rank|host", value_parser = words::tag)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "rank")]
     pub tag: Option<Tag>,
