@@ -111,7 +111,8 @@ fn measure(options: &Options, rsrun: &Path, own: &Path, peers: &[Peer]) -> Resul
             add("rsrun init, hostfile".into(), start, rank);
         }
         for peer in peers.iter().filter(|_| ranks <= options.peers_up_to) {
-            let start = || [words(&[peer.launcher]), words(peer.options), words(&["-n", &n])].concat();
+            // Some hang now and then.
+            let start = || [words(&["timeout", "60", peer.launcher]), words(peer.options), words(&["-n", &n])].concat();
             add(format!("{} true", peer.name), start(), words(&["true"]));
             add(format!("{} init", peer.name), start(), vec![peer.program.clone().into()]);
         }
@@ -119,7 +120,11 @@ fn measure(options: &Options, rsrun: &Path, own: &Path, peers: &[Peer]) -> Resul
         for _ in 0..options.runs {
             times.entry("bare").or_default().push(bare(ranks)?);
             for (name, command) in &commands {
-                times.entry(name).or_default().push(once(command)?);
+                match once(command) {
+                    Ok(time) => times.entry(name).or_default().push(time),
+                    Err(error) if name.starts_with("rsrun") => return Err(error),
+                    Err(error) => eprintln!("{name}: {error}"),
+                }
             }
         }
         let median = |name: &str| times.get(name).map(|times| median(times));

@@ -115,6 +115,7 @@ pub fn open(
             errors: Tail::default(),
             sink,
             deliver: Box::new(deliver),
+            before: String::new(),
         };
         let mut session = Session { spec, how, nonce, inbox: Inbox { inbox, waker }, intake, may_pass: false };
         let failure = session.run();
@@ -155,7 +156,7 @@ impl Session {
             if self.inbox.closed_within(pause) {
                 return failure;
             }
-            self.intake.forget(&self.nonce);
+            self.intake.forget(&self.nonce, failure.message);
             tries += 1;
         }
     }
@@ -251,11 +252,17 @@ struct Intake {
     errors: Tail,
     sink: Arc<Sink>,
     deliver: Box<dyn Fn(LinkEvent) + Send>,
+    /// Why the try before this one failed; empty: there was none.
+    before: String,
 }
 
 impl Intake {
     fn stage(&self, text: impl Into<String>) {
-        (self.deliver)(LinkEvent::Stage(text.into()));
+        let text = text.into();
+        (self.deliver)(LinkEvent::Stage(match self.before.as_str() {
+            "" => text,
+            before => format!("{text}; before that: {before}"),
+        }));
     }
 
     /// Bytes of the agent's standard output.
@@ -281,7 +288,8 @@ impl Intake {
     }
 
     /// What an earlier try printed explains nothing any more.
-    fn forget(&mut self, nonce: &str) {
+    fn forget(&mut self, nonce: &str, failure: String) {
+        self.before = failure;
         self.errors = Tail::default();
         self.stream = AgentStream::new(nonce);
     }
