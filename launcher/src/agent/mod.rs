@@ -93,6 +93,7 @@ impl Agent {
             rustix::io::ioctl_fionbio(fd, true)?;
         }
         reactor.watch(stdin(), Source::Launcher)?;
+        reactor.watch_launcher_out(stdout())?;
         reactor.watch(&children, Source::Children)?;
         reactor.watch(&guard_fd, Source::Guard)?;
         reactor.keep(guard_fd);
@@ -155,6 +156,8 @@ impl Agent {
     fn on_ready(&mut self, source: Source) {
         match source {
             Source::Launcher => self.read_launcher(),
+            // Nothing waits to be written: it is the end of the other side.
+            Source::LauncherOut if self.outgoing.is_empty() => self.launcher_lost(),
             // Flushed in the loop.
             Source::LauncherOut => {}
             Source::Children => {

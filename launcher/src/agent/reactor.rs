@@ -93,6 +93,11 @@ impl Reactor {
         Ok(epoll::add(set, fd, source.token(), epoll::EventFlags::IN)?)
     }
 
+    /// Reports the end of the launcher's listening, also when nothing is to be said to it.
+    pub(super) fn watch_launcher_out(&mut self, fd: impl AsFd) -> io::Result<()> {
+        Ok(epoll::add(&self.main, fd, Source::LauncherOut.token(), epoll::EventFlags::empty())?)
+    }
+
     /// Whether the output `fd` of a rank is to be read now. Its end is reported in any case.
     pub(super) fn want_read(&mut self, fd: impl AsFd, source: Source, wanted: bool) -> io::Result<()> {
         let flags = if wanted { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
@@ -104,11 +109,19 @@ impl Reactor {
         let present = self.writing.iter().position(|s| *s == source);
         match (present, wanted) {
             (None, true) => {
-                epoll::add(&self.main, fd, source.token(), epoll::EventFlags::OUT)?;
+                if source == Source::LauncherOut {
+                    epoll::modify(&self.main, fd, source.token(), epoll::EventFlags::OUT)?;
+                } else {
+                    epoll::add(&self.main, fd, source.token(), epoll::EventFlags::OUT)?;
+                }
                 self.writing.push(source);
             }
             (Some(at), false) => {
-                epoll::delete(&self.main, fd)?;
+                if source == Source::LauncherOut {
+                    epoll::modify(&self.main, fd, source.token(), epoll::EventFlags::empty())?;
+                } else {
+                    epoll::delete(&self.main, fd)?;
+                }
                 self.writing.swap_remove(at);
             }
             _ => {}
@@ -150,10 +163,8 @@ impl Reactor {
     /// The launcher is gone: its closed streams must not be reported for ever.
     pub(super) fn forget_launcher(&mut self) {
         let _ = epoll::delete(&self.main, rustix::stdio::stdin());
-        if self.writing.contains(&Source::LauncherOut) {
-            let _ = epoll::delete(&self.main, rustix::stdio::stdout());
-            self.forget_write(Source::LauncherOut);
-        }
+        let _ = epoll::delete(&self.main, rustix::stdio::stdout());
+        self.forget_write(Source::LauncherOut);
     }
 
     /// Waits until something is ready or the time has come.
