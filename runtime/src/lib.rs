@@ -15,6 +15,9 @@
 //! }
 //! ```
 
+// Under loom only the lanes and what they need are built.
+#![cfg_attr(loom, allow(dead_code, reason = "its users are left out"))]
+
 // The derive macro names this crate by its public name, also within it.
 extern crate self as spmd;
 
@@ -36,8 +39,8 @@ mod transport;
 #[cfg(not(loom))]
 mod world;
 
-#[cfg(not(loom))]
 pub use bootstrap::node::Placement;
+#[cfg(not(loom))]
 pub use comm::{Any, Communicator, RecvRequest, SendRequest, Source, Status, Tag};
 pub use element::Element;
 pub use error::{Error, Result, SystemError};
