@@ -296,6 +296,11 @@ impl LaneMemory for MappedLane {
 
     fn write(&self, at: usize, bytes: &[u8]) {
         let place = self.place(at, bytes.len());
+        #[cfg(target_arch = "x86_64")]
+        if bytes.len() >= STREAMED {
+            // SAFETY: as below.
+            return unsafe { write_past_cache(place, bytes) };
+        }
         // SAFETY: within the lane. The consumer has released these bytes, so nobody else accesses them until the stamp of
         // their cell is published.
         unsafe { place.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) }
@@ -314,6 +319,42 @@ impl LaneMemory for MappedLane {
     fn set_released(&self, cells: u64, bytes: u64) {
         self.position(0).store(cells, Ordering::Release);
         self.position(1).store(bytes, Ordering::Release);
+    }
+}
+
+/// From this length on, bytes are written past the cache. Below it is slower even where the two ranks share no cache to
+/// speak of; at it, two near ranks lose a sixth and two far ones win more than half.
+#[cfg(target_arch = "x86_64")]
+const STREAMED: usize = 4096;
+
+/// Copies with stores that go to memory instead of into this processor's cache (Intel SDM volume 1, section 10.4.6.2).
+///
+/// The other rank would have to fetch each line out of this processor's cache, which is several times slower than reading
+/// memory when the two do not share a cache.
+///
+/// # Safety
+/// `bytes.len()` bytes from `place` on must belong to the caller.
+#[cfg(target_arch = "x86_64")]
+unsafe fn write_past_cache(place: NonNull<u8>, bytes: &[u8]) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    let before = place.as_ptr().align_offset(size_of::<__m128i>()).min(bytes.len());
+    let (head, rest) = bytes.split_at(before);
+    let (body, tail) = rest.as_chunks::<64>();
+    // SAFETY: the three parts lie one behind the other within the caller's bytes; the middle one is aligned as the stores
+    // demand, the loads need no alignment. SSE2 is part of x86_64.
+    unsafe {
+        place.copy_from_nonoverlapping(NonNull::from(head).cast(), head.len());
+        let mut to = place.add(before).cast::<__m128i>();
+        for block in body {
+            let from = block.as_ptr().cast::<__m128i>();
+            for part in 0..4 {
+                _mm_stream_si128(to.as_ptr().add(part), _mm_loadu_si128(from.add(part)));
+            }
+            to = to.add(4);
+        }
+        to.cast::<u8>().copy_from_nonoverlapping(NonNull::from(tail).cast(), tail.len());
+        // These stores are not ordered by the Release of the stamp that follows.
+        _mm_sfence();
     }
 }
 
