@@ -336,7 +336,6 @@ impl Engine {
         while at < self.core.busy.len() {
             let peer = self.core.busy[at];
             while let Some(outgoing) = self.core.outgoing[peer].pop_front() {
-                let before = moved;
                 match self.hand_over(peer, &outgoing, buffers)? {
                     Handed::All => moved = true,
                     Handed::Some => {
@@ -345,7 +344,6 @@ impl Engine {
                         break;
                     }
                     Handed::None => {
-                        moved = before;
                         self.core.outgoing[peer].push_front(outgoing);
                         break;
                     }

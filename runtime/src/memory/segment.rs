@@ -173,7 +173,7 @@ impl Segment {
         self.users(to, from / 64).fetch_or(1 << (from % 64), Ordering::Release);
     }
 
-    /// Those of the ranks `64 * index ..` that have ever used their ring to `to`, as bits.
+    /// Those of the ranks `64 * index ..` that have ever used their lane to `to`, as bits.
     pub(crate) fn announced(&self, to: usize, index: usize) -> u64 {
         self.users(to, index).load(Ordering::Acquire)
     }
@@ -323,7 +323,7 @@ impl LaneMemory for MappedLane {
 }
 
 /// From this length on, bytes are written past the cache. Measured between two near cores, where the cache serves best:
-/// 4 KiB lose a sixth, 512 bytes would take twice as long; between two far ones large pieces win a factor of 3 to 8.
+/// 4 KiB lose a sixth, 512 bytes would take twice as long; between two far ones large pieces win a factor of 5 to 8.
 #[cfg(target_arch = "x86_64")]
 const STREAMED: usize = 4096;
 

@@ -60,9 +60,9 @@ pub(super) enum Progress {
 }
 
 impl Dial {
-    pub(super) fn new(me: usize, peer: usize, candidates: Vec<SocketAddr>, timeout: Duration) -> Result<Self> {
+    pub(super) fn new(me: usize, peer: usize, candidates: Vec<SocketAddr>, timeout: Duration) -> Self {
         let narrow = |rank: usize| u32::try_from(rank).expect("the launcher numbers ranks in 32 bits");
-        Ok(Dial {
+        Dial {
             me: narrow(me),
             peer: narrow(peer),
             candidates,
@@ -71,7 +71,7 @@ impl Dial {
             timeout,
             stage: Stage::Next,
             failures: Vec::new(),
-        })
+        }
     }
 
     pub(super) fn advance(&mut self, key: &JobKey, poller: &OwnedFd, token: epoll::EventData) -> Result<Progress> {

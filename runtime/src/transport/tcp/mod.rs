@@ -126,12 +126,11 @@ impl Tcp {
         epoll::add(&self.poller, socket, self.token(peer), flags).context("watching a connection")
     }
 
-    fn dial(&mut self, peer: usize) -> Result<()> {
+    fn dial(&mut self, peer: usize) {
         let candidates = self.settings.addresses[peer].clone();
-        let dial = Dial::new(self.settings.rank, peer, candidates, self.settings.connect_timeout)?;
+        let dial = Dial::new(self.settings.rank, peer, candidates, self.settings.connect_timeout);
         self.links[peer] = Link::Dialling(Box::new(dial));
         self.dialling.push(peer);
-        Ok(())
     }
 
     fn open(&mut self, peer: usize, socket: OwnedFd) -> Result<()> {
@@ -252,7 +251,10 @@ impl Transport for Tcp {
                 }
                 Ok(taken)
             }
-            Link::None => self.dial(peer).map(|()| false),
+            Link::None => {
+                self.dial(peer);
+                Ok(false)
+            }
             Link::Dialling(_) | Link::Expected | Link::Gone => Ok(false),
         }
     }
