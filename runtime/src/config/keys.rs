@@ -55,7 +55,8 @@ macro_rules! or_none {
 
 table! {
     /// Promise that most messages are at most this large: connections are made with the low-latency recipe for them.
-    /// Zero promises nothing. Inert until a transport with two tiers exists; the program can ask whether it took effect.
+    /// Zero promises nothing. Inert so far: neither shared memory nor TCP has a second recipe, so it is agreed upon and
+    /// shown, and changes nothing.
     LOW_LATENCY_SIZE_HINT: u64 = "low_latency.size_hint", bytes(0, 0..=GIB), read by "`World::low_latency_size_hint`",
         aliases ["low_latency_rdma_size_hint"], environment ["RDMA_LOW_LATENCY_HINT"];
 
