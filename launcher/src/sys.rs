@@ -128,6 +128,15 @@ pub(crate) fn reset_signals() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
+/// Whether this process ignores a signal.
+pub(crate) fn is_ignored(signal: i32) -> bool {
+    // SAFETY: a `sigaction` of zeros is a valid one, and with no new action the call only writes the present one into it.
+    unsafe {
+        let mut action = std::mem::zeroed::<libc::sigaction>();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
 /// Keeps hwloc from loading its plugins (OpenCL, NVML, …), which takes longer than to read the topology: what they know
 /// beyond the kernel's files is not needed. Only for a process that has just begun, and for itself only: what children
 /// inherit must have been read before.

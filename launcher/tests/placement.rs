@@ -184,7 +184,7 @@ fn a_rankfile_places_ranks_and_its_mistakes_are_told_with_their_place() {
     assert_eq!(lines[3][..6], ["1", "a", "1", "1", "24-25", "24-25,72-73"]);
     assert_eq!(lines[4][..6], ["2", "a", "1", "1", "28", "28,76"]);
     plan("rank 0=a slot=0\nrank 0=a slot=1\n").fails(65, &["ranks:2:6: rank 0 stands on line 1"]);
-    plan("rank 0=b slot=0\n").fails(65, &["ranks:1: no such host", "the job has a"]);
+    plan("rank 0=b slot=0\n").fails(65, &["ranks:1: the job has no host `b`, only a"]);
     plan("rank 0=a slot=48\n").fails(65, &["ranks:1: host a has 48 cores, so no core 48"]);
     plan("rank 0=a slot=3\nrank 1=a slot=0:3\n").fails(65, &["ranks:2: rank 1 shares", "rank 0", "--oversubscribe"]);
 }

@@ -3,6 +3,7 @@
 //! Pure: is told what happens and when, and decides nothing.
 
 use super::state::{Action, Event};
+use crate::count;
 use spmd::bootstrap::messages::{FromAgent, ToAgent};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -129,11 +130,12 @@ impl Watch {
             return format!("{} of {asked} hosts connected{}", self.agents.count, who.unwrap_or_default());
         }
         if self.spawned.count < self.ranks {
-            return format!("{} hosts, {} of {} ranks started", self.told.count, self.spawned.count, self.ranks);
+            let (hosts, ranks) = (count(self.told.count, "host"), count(self.ranks, "rank"));
+            return format!("{hosts}, {} of {ranks} started", self.spawned.count);
         }
         let missing = self.in_init.iter().position(|seen| !seen);
         let who = missing.map(|rank| format!("; waiting for rank {rank}")).unwrap_or_default();
-        format!("{} ranks started, {} in World::init{who}", self.ranks, self.hellos.count)
+        format!("{} started, {} in World::init{who}", count(self.ranks, "rank"), self.hellos.count)
     }
 
     /// How long each phase took, in one line.
@@ -148,9 +150,9 @@ impl Watch {
         let each = self.told_bytes.checked_div(self.ranks).unwrap_or(0);
         let phases = [
             ("preparing".to_string(), self.connecting),
-            (format!("connecting {}{first}", hosts(self.agents.count)), self.agents.last),
+            (format!("connecting {}{first}", count(self.agents.count, "host")), self.agents.last),
             (format!("mapping and telling ({} bytes, {each} a rank)", self.told_bytes), self.told.last),
-            (format!("starting {} ranks", self.spawned.count), self.spawned.last),
+            (format!("starting {}", count(self.spawned.count, "rank")), self.spawned.last),
             ("entering World::init".to_string(), self.released),
             ("running".to_string(), self.exited.last),
             ("ending".to_string(), Some(now)),
@@ -163,10 +165,6 @@ impl Watch {
         }
         format!("phases: {}; together {}", parts.join(", "), milliseconds(now.saturating_duration_since(self.begun)))
     }
-}
-
-fn hosts(count: usize) -> String {
-    if count == 1 { "1 host".to_string() } else { format!("{count} hosts") }
 }
 
 fn milliseconds(time: Duration) -> String {
@@ -212,7 +210,7 @@ mod tests {
         (watch.ranks, watch.in_init) = (2, vec![false; 2]);
         watch.told.note(now + 2 * MS);
         watch.event(now + 3 * MS, &spawned(0));
-        assert_eq!(line(&watch), "1 hosts, 1 of 2 ranks started");
+        assert_eq!(line(&watch), "1 host, 1 of 2 ranks started");
         watch.event(now + 4 * MS, &spawned(1));
         // Perhaps a program without a world.
         assert!(watch.is_over());

@@ -185,10 +185,17 @@ pub fn nearest(name: &str) -> Vec<&'static KeySpec> {
             .min()
     };
     let Some(least) = TABLE.iter().filter_map(distance).min() else {
-        return Vec::new();
+        // Perhaps only the end is missing: `shm.ring` for `shm.ring_bytes`.
+        let begins = |spec: &&KeySpec| wanted.chars().count() >= MIN_BEGINNING && plain(spec.name).starts_with(&wanted);
+        let begun: Vec<_> = TABLE.iter().filter(begins).collect();
+        return if begun.len() <= MAX_BEGUN { begun } else { Vec::new() };
     };
     TABLE.iter().filter(|spec| distance(spec) == Some(least)).collect()
 }
+
+/// The fewest letters that count as the beginning of a name, and the most names that are told for one.
+const MIN_BEGINNING: usize = 4;
+const MAX_BEGUN: usize = 3;
 
 fn plain(name: &str) -> String {
     clip(name).to_lowercase().replace(['.', '-'], "_")
