@@ -53,7 +53,8 @@ fn launcher(words: Vec<OsString>) -> Result<(), Failure> {
             let mut names = Vec::new();
             let mut texts = Vec::new();
             for name in &options.keys {
-                let (Some(spec), Some(text)) = (spmd::config::find(name), spmd::config::describe(&snapshot, name)) else {
+                let (Some(spec), Some(text)) = (spmd::config::find(name), spmd::config::describe(&snapshot, name))
+                else {
                     let hint = spmd::config::unknown_key(name);
                     return Err(Failure::new(ExitCode::Data, format!("unknown key `{name}`: {hint}")));
                 };

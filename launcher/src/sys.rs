@@ -126,6 +126,14 @@ pub(crate) fn reset_signals() {
     // Writing to a peer that is gone must be an error, not death.
     // SAFETY: changes only this process's disposition of SIGPIPE.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    survive_file_limits();
+}
+
+/// Lets a write beyond the limit of file size (`ulimit -f`) be an error, not death. Programs that are started have the
+/// default action again.
+pub(crate) fn survive_file_limits() {
+    // SAFETY: changes only this process's disposition of SIGXFSZ.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// Whether this process ignores a signal.

@@ -276,7 +276,8 @@ fn find_program(program: &OsStr, directory: &Path, path: Option<&OsStr>) -> Resu
     Err(not_executable.unwrap_or_else(|| {
         let shown = program.display();
         let way_out = if program.as_bytes().contains(&b' ') {
-            "the program and each of its arguments are words of their own, without quotes around all of them".to_string()
+            "the program and each of its arguments are words of their own, without quotes around all of them"
+                .to_string()
         } else if program.as_bytes().contains(&b'=') {
             format!("to set a variable for every rank write -x {shown}")
         } else {

@@ -99,7 +99,11 @@ const TABLE: &[Foreign] = &[
     foreign(&["max-restarts"], OMPI, "nothing: a rank that failed is not started again; see --on-failure continue"),
     foreign(&["report-state-on-timeout"], OMPI, "nothing: --timeout says where every rank is"),
     foreign(&["get-stack-traces"], OMPI, "--timeout says where every rank is; stacks: gdb or eu-stack on the host"),
-    foreign(&["output-proctable", "report-pid"], OMPI, "--status-file FILE, at the end; while it runs: SPMD_JOB in /proc"),
+    foreign(
+        &["output-proctable", "report-pid"],
+        OMPI,
+        "--status-file FILE, at the end; while it runs: SPMD_JOB in /proc",
+    ),
     foreign(&["report-child-jobs-separately"], OMPI, "nothing: ranks start no further ranks"),
     foreign(
         &["dvm", "hnp", "report-uri", "report-events", "ompi-server", "nameserver"],
@@ -130,7 +134,15 @@ const TABLE: &[Foreign] = &[
     foreign(&["launcher-exec", "bootstrap-exec"], MPICH, "--launch-agent COMMAND"),
     foreign(&["iface"], MPICH, "--set tcp.interfaces=NAME"),
     foreign(
-        &["do-not-resolve", "fwd-mpirun-port", "use-regexp", "enable-instant-on-support", "pmi-port", "demux", "localhost"],
+        &[
+            "do-not-resolve",
+            "fwd-mpirun-port",
+            "use-regexp",
+            "enable-instant-on-support",
+            "pmi-port",
+            "demux",
+            "localhost",
+        ],
         "Open MPI, MPICH",
         "nothing: there is one way to start ranks, and it opens no port",
     ),
@@ -207,10 +219,8 @@ mod tests {
     }
 
     /// Options without dashes as a launcher's own help lists them.
-    const PEERS: [(&str, &str); 2] = [
-        ("Open MPI", include_str!("peers/openmpi-4.1.4.txt")),
-        ("MPICH", include_str!("peers/mpich-4.0.txt")),
-    ];
+    const PEERS: [(&str, &str); 2] =
+        [("Open MPI", include_str!("peers/openmpi-4.1.4.txt")), ("MPICH", include_str!("peers/mpich-4.0.txt"))];
 
     #[test]
     fn every_option_of_mpirun_is_taken_here_or_answered_with_what_to_write() {

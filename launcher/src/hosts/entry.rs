@@ -104,9 +104,9 @@ pub(super) fn parse_slots(text: &str) -> Result<u32, String> {
     match digits(text) {
         Some(slots) if slots <= 1_000_000 => Ok(u32::try_from(slots).unwrap_or(u32::MAX)),
         Some(slots) => Err(format!("{slots} slots are more than a host can have (1000000)")),
-        None if text.contains('#') => {
-            Err(format!("the number of slots must be a whole number, not `{text}`: a comment needs a blank before its #"))
-        }
+        None if text.contains('#') => Err(format!(
+            "the number of slots must be a whole number, not `{text}`: a comment needs a blank before its #"
+        )),
         None => Err(format!("the number of slots must be a whole number, not `{text}`")),
     }
 }

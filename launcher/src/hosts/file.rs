@@ -75,8 +75,10 @@ impl fmt::Display for SyntaxError {
         // Of a long line only what is around the place.
         let from = (column - 1).saturating_sub(AROUND);
         let width = (*width).min(AROUND);
-        let (before, behind) =
-            (if from > 0 { "…" } else { "" }, if text.chars().nth(column + width + AROUND).is_some() { "…" } else { "" });
+        let (before, behind) = (
+            if from > 0 { "…" } else { "" },
+            if text.chars().nth(column + width + AROUND).is_some() { "…" } else { "" },
+        );
         // Tabs would move the caret; control characters would move the cursor.
         let shown: String = text
             .chars()

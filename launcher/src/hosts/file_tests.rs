@@ -132,6 +132,13 @@ fn a_host_on_two_lines_is_an_error_that_names_both() {
 }
 
 #[test]
+fn names_are_never_cut_so_that_two_hosts_do_not_become_one() {
+    let text = "a.x.org\na.y.org slots=2\na slots=3\nnode-1\nnode-1-ib\nnode_1\nbob@a port=22\n";
+    let hosts: Vec<String> = names(text).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(hosts, ["a.x.org", "a.y.org", "a", "node-1", "node-1-ib", "node_1", "a"]);
+}
+
+#[test]
 fn zero_slots_are_legal() {
     assert_eq!(names("a slots=0\nb:0"), [("a".to_string(), Some(0)), ("b".to_string(), Some(0))]);
 }

@@ -100,9 +100,13 @@ mod tests {
         };
         let mpi = environment(&[("OMPI_MCA_pml", "ucx"), ("OMPI_MCA_btl_tcp_if_include", "eth0"), ("HYDRA_X", "1")]);
         let [note] = notes(&mpi, true).try_into().unwrap();
-        assert!(note.starts_with("OMPI_MCA_btl_tcp_if_include (and 2 more of its kind) is a setting of Open MPI"), "{note}");
+        assert!(
+            note.starts_with("OMPI_MCA_btl_tcp_if_include (and 2 more of its kind) is a setting of Open MPI"),
+            "{note}"
+        );
         assert!(note.ends_with("--set tcp.interfaces=..."), "{note}");
-        let slurm = environment(&[("SLURM_JOB_NUM_NODES", "4"), ("SLURM_JOB_NODELIST", "n[1-4]"), ("SLURM_NTASKS", "8")]);
+        let slurm =
+            environment(&[("SLURM_JOB_NUM_NODES", "4"), ("SLURM_JOB_NODELIST", "n[1-4]"), ("SLURM_NTASKS", "8")]);
         let [note] = notes(&slurm, false).try_into().unwrap();
         assert!(note.contains("4 nodes") && note.ends_with("-host 'n[1-4]'"), "{note}");
         assert!(notes(&slurm, true).is_empty());

@@ -70,7 +70,9 @@ impl Status {
                 }
                 written
             }
-            Destination::Stream(file) => std::fs::OpenOptions::new().append(true).open(file)?.write_all(text.as_bytes()),
+            Destination::Stream(file) => {
+                std::fs::OpenOptions::new().append(true).open(file)?.write_all(text.as_bytes())
+            }
         }
     }
 }

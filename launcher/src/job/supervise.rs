@@ -43,12 +43,16 @@ enum Message {
 /// # Errors
 /// The one failure that counts.
 pub fn run(run: &Run) -> Result<(), Failure> {
+    sys::survive_file_limits();
     let mut status = Status::begin();
     let Some(file) = &run.options.status_file else { return supervise(run, &mut status) };
     let shown = file.display();
     // Before anything runs: a job of hours whose end nobody learns of is worth nothing.
     let destination = Destination::find(file).map_err(|error| {
-        Failure::new(ExitCode::Directory, format!("--status-file {shown} cannot be written: {error}; nothing was started"))
+        Failure::new(
+            ExitCode::Directory,
+            format!("--status-file {shown} cannot be written: {error}; nothing was started"),
+        )
     })?;
     let result = supervise(run, &mut status);
     match status.write(&destination, result.as_ref().err()) {
@@ -87,8 +91,9 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     for name in missing {
         sink.notice(&format!("-x {name}: this variable is not set here, so it is not set for the ranks either"));
     }
-    let environment: Vec<(String, String)> =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
+    let environment: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
     preflight::notes(&environment, plan.hosts_named).iter().for_each(|note| sink.notice(note));
     status.job = Some(plan.start.job.clone());
     let shows = plan.ending != Ending::Run;

@@ -340,7 +340,9 @@ mod tests {
             "# two\n\n rank 0=a\tslot=1 # one\nrank 1=b\n",
         ] {
             let entries = parse("ranks", text).unwrap();
-            let shape = |entries: &[Entry]| entries.iter().map(|e| (e.rank, e.host.clone(), e.place.clone())).collect::<Vec<_>>();
+            let shape = |entries: &[Entry]| {
+                entries.iter().map(|e| (e.rank, e.host.clone(), e.place.clone())).collect::<Vec<_>>()
+            };
             assert_eq!(shape(&entries), shape(&plain), "{text:?}");
         }
     }
