@@ -107,6 +107,17 @@ fn host_keys_in_what_is_no_file_are_not_waited_for() {
 }
 
 #[test]
+fn an_ssh_configuration_that_takes_for_ever_is_named_and_bounded() {
+    let place = Place::new();
+    place.write(".ssh/config", "Match exec \"sleep 600\"\n Port 9\n");
+    let words = ["--set", "launch.connect_timeout=500ms", "-host", "ann@127.0.0.1:9", "-n", "1", "true"];
+    place.run(words).fails(69, &["127.0.0.1", "launch.connect_timeout", "ssh -G"]);
+    place.write(".ssh/config", "Prot 9\n");
+    place.run(words).fails(69, &["127.0.0.1", ".ssh/config: line 1", "prot"]);
+    place.wait_until_nothing_left();
+}
+
+#[test]
 fn a_status_file_that_cannot_be_written_is_refused_before_anything_runs() {
     let place = Place::new();
     let ran = place.home.path().join("ran");

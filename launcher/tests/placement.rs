@@ -228,3 +228,27 @@ fn hosts_on_one_machine_share_its_cores_without_overlap() {
         assert_eq!(of(0), of(1));
     }
 }
+
+#[test]
+fn every_report_has_a_form_for_programs() {
+    let place = Place::new();
+    let objects = |words: &[&str]| -> Vec<serde_json::Value> {
+        let ended = place.run(words).success();
+        let lines = ended.told().filter(|line| line.starts_with('{')).map(str::to_string).collect::<Vec<_>>();
+        let lines = if lines.is_empty() { ended.lines() } else { lines };
+        lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let format = "--report-format=json";
+    let told = objects(&["--report", "hosts,map,bindings,nics,config", "--phases", format, "-n", "1", "true"]);
+    assert_eq!(told.len(), 3, "the plan, what the kernel made of it, the times: {told:?}");
+    for topic in ["hosts", "map", "bindings", "nics", "config"] {
+        assert!(!told[0][topic].is_null(), "{topic}: {told:?}");
+    }
+    assert_eq!(told[1]["bindings"][0]["as_planned"], true);
+    let phases = told[2]["phases"].as_array().unwrap();
+    assert!(phases.iter().any(|phase| phase["phase"] == "connecting" && phase["seconds"].as_f64().unwrap() > 0.0));
+    // A command is the first word.
+    let topo = finish(start(Command::new(common::binary()).args(["topo", format, "-n", "1"]))).success().text();
+    let topo: serde_json::Value = serde_json::from_str(&topo).unwrap();
+    assert_eq!(topo["hosts"].as_array().unwrap().len(), 1);
+}

@@ -16,6 +16,7 @@ use crate::connect::{self, How, Link, LinkEvent, SshClient};
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::{self, HostSpec};
 use crate::map;
+use crate::report::Format;
 use crate::settings::{self, Settings};
 use crate::{progress, sys};
 use rustix::process::{Resource, Signal, getpid, getrlimit, kill_process};
@@ -108,7 +109,7 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
         sender,
         watch: Watch::new(begun),
         progress: progress::is_possible().then(|| begun + progress::PATIENCE),
-        report_phases: run.options.phases,
+        report_phases: run.options.phases.then_some(run.options.placement.report_format),
         shows,
         picture,
         failure: None,
@@ -130,7 +131,7 @@ struct Supervisor {
     watch: Watch,
     /// When the progress line is due; none: not any more, or there is no terminal.
     progress: Option<Instant>,
-    report_phases: bool,
+    report_phases: Option<Format>,
     /// Reports are what was asked for, and belong on standard output.
     shows: bool,
     /// Where the picture goes.
@@ -280,8 +281,10 @@ impl Supervisor {
             }
         }
         progress::hide();
-        if self.report_phases {
-            self.sink.notice(&self.watch.report(Instant::now()));
+        match self.report_phases {
+            Some(Format::Text) => self.sink.notice(&self.watch.report(Instant::now())),
+            Some(Format::Json) => self.sink.show(format!("{}\n", self.watch.report_json(Instant::now()))),
+            None => {}
         }
         if let Some(job) = self.job.lost_agent() {
             descendants::end_job(job);

@@ -138,8 +138,8 @@ impl Watch {
         format!("{} started, {} in World::init{who}", count(self.ranks, "rank"), self.hellos.count)
     }
 
-    /// How long each phase took, in one line.
-    pub(super) fn report(&self, now: Instant) -> String {
+    /// How long each phase took: its name, what belongs to it, its time.
+    fn phases(&self, now: Instant) -> Vec<(&'static str, String, Duration)> {
         let begun_connecting = self.connecting.unwrap_or(self.begun);
         let first = match self.agents.first.filter(|_| self.agents.count > 1) {
             Some(first) => {
@@ -149,21 +149,41 @@ impl Watch {
         };
         let each = self.told_bytes.checked_div(self.ranks).unwrap_or(0);
         let phases = [
-            ("preparing".to_string(), self.connecting),
-            (format!("connecting {}{first}", count(self.agents.count, "host")), self.agents.last),
-            (format!("mapping and telling ({} bytes, {each} a rank)", self.told_bytes), self.told.last),
-            (format!("starting {}", count(self.spawned.count, "rank")), self.spawned.last),
-            ("entering World::init".to_string(), self.released),
-            ("running".to_string(), self.exited.last),
-            ("ending".to_string(), Some(now)),
+            ("preparing", String::new(), self.connecting),
+            ("connecting", format!(" {}{first}", count(self.agents.count, "host")), self.agents.last),
+            ("mapping and telling", format!(" ({} bytes, {each} a rank)", self.told_bytes), self.told.last),
+            ("starting", format!(" {}", count(self.spawned.count, "rank")), self.spawned.last),
+            ("entering World::init", String::new(), self.released),
+            ("running", String::new(), self.exited.last),
+            ("ending", String::new(), Some(now)),
         ];
         let mut at = self.begun;
-        let mut parts = Vec::new();
-        for (what, until) in phases.into_iter().filter_map(|(what, until)| Some((what, until?))) {
-            parts.push(format!("{what} {}", milliseconds(until.saturating_duration_since(at))));
+        let mut taken = Vec::new();
+        for (name, about, until) in phases {
+            let Some(until) = until else { continue };
+            taken.push((name, about, until.saturating_duration_since(at)));
             at = until.max(at);
         }
+        taken
+    }
+
+    /// The phases in one line for people.
+    pub(super) fn report(&self, now: Instant) -> String {
+        let each = |(name, about, time)| format!("{name}{about} {}", milliseconds(time));
+        let parts: Vec<String> = self.phases(now).into_iter().map(each).collect();
         format!("phases: {}; together {}", parts.join(", "), milliseconds(now.saturating_duration_since(self.begun)))
+    }
+
+    /// The phases for programs: one JSON object, times in seconds.
+    pub(super) fn report_json(&self, now: Instant) -> serde_json::Value {
+        let each = |(name, _, time): (&str, String, Duration)| serde_json::json!({"phase": name, "seconds": time.as_secs_f64()});
+        serde_json::json!({
+            "phases": self.phases(now).into_iter().map(each).collect::<Vec<_>>(),
+            "together": now.saturating_duration_since(self.begun).as_secs_f64(),
+            "hosts": self.agents.count,
+            "ranks": self.spawned.count,
+            "bytes_told": self.told_bytes,
+        })
     }
 }
 
@@ -229,5 +249,8 @@ mod tests {
         ] {
             assert!(report.contains(part), "{part} is not in: {report}");
         }
+        let report = watch.report_json(now + 9 * MS);
+        assert_eq!((&report["hosts"], &report["ranks"], &report["together"]), (&2.into(), &2.into(), &0.009.into()));
+        assert_eq!(report["phases"][0], serde_json::json!({"phase": "preparing", "seconds": 0.0}));
     }
 }
