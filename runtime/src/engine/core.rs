@@ -10,10 +10,14 @@ use crate::{
     element::{self, Signature},
     error::{Error, Result},
     matching::{Matcher, Pattern},
+    protocol::Path,
     transport::record::{Header, Kind, Payload},
 };
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
+
+#[cfg(test)]
+mod tests;
 
 /// What waits for room in a transport, per peer, in order.
 #[derive(Debug)]
@@ -65,12 +69,12 @@ impl Core {
         self.outgoing[peer].push_back(outgoing);
     }
 
-    /// Begins a send. `eager`: the whole message travels in one record.
-    pub(crate) fn start_send(&mut self, peer: usize, mut header: Header, eager: bool, source: Source) -> OperationId {
+    /// Begins a send that takes this way.
+    pub(crate) fn start_send(&mut self, peer: usize, mut header: Header, path: Path, source: Source) -> OperationId {
         let id = self.new_id();
         header.id = id;
-        header.kind = if eager { Kind::Eager } else { Kind::RequestToSend } as u8;
-        let send = Sending { peer, header, source, sent: 0, receiver: None, done: None, detached: false };
+        header.kind = if path.is_eager() { Kind::Eager } else { Kind::RequestToSend } as u8;
+        let send = Sending { peer, header, path, source, sent: 0, receiver: None, done: None, detached: false };
         self.sends.insert(id, send);
         self.enqueue(peer, Outgoing::First(id));
         id
@@ -86,16 +90,8 @@ impl Core {
         buffers: &mut dyn Buffers,
     ) -> OperationId {
         let id = self.new_id();
-        let receive = Receiving {
-            context,
-            expected,
-            landing,
-            aside: Vec::new(),
-            aside_at: 0,
-            arriving: None,
-            done: None,
-            detached: false,
-        };
+        let receive =
+            Receiving { context, expected, landing, aside: Vec::new(), arriving: None, done: None, detached: false };
         self.receives.insert(id, receive);
         match self.matcher.take(context, pattern) {
             None => self.matcher.post(context, pattern, id),
@@ -154,7 +150,7 @@ impl Core {
                 _ => self.enqueue(peer, Outgoing::Record(Header { id: header.tag, ..Header::new(Kind::Abandon) })),
             },
             Kind::Discard => self.finish_send(header.id, Ok(())),
-            Kind::Data => self.take_piece(peer, header.id, payload, buffers)?,
+            Kind::Data => self.take_piece(peer, header, payload, buffers)?,
             Kind::Abandon => {
                 let reason = format!("rank {peer} gave up sending a message that was under way");
                 self.finish_receive(header.id, Err(Error::Aborted { reason }));
@@ -204,20 +200,31 @@ impl Core {
     fn take_piece(
         &mut self,
         peer: usize,
-        id: OperationId,
+        header: &Header,
         payload: &mut dyn Payload,
         buffers: &mut dyn Buffers,
     ) -> Result<()> {
         let corrupt = |what| Error::Corrupt { peer, what };
-        let receive = self.receives.get_mut(&id).ok_or(corrupt("a piece of a message that nobody asked for"))?;
+        let id = header.id;
+        let Some(receive) = self.receives.get_mut(&id) else {
+            // The sender has given it up, and a piece was overtaken by that news.
+            return if id <= self.next_operation { Ok(()) } else { Err(corrupt("a piece that nobody asked for")) };
+        };
         let Some((envelope, received)) = receive.arriving.filter(|(envelope, _)| envelope.source == peer) else {
             return Err(corrupt("a piece of a message that it did not announce"));
         };
         let length = payload.len();
-        if length == 0 || length > envelope.bytes - received {
+        let at = usize::try_from(header.tag).unwrap_or(usize::MAX);
+        if length == 0
+            || length > envelope.bytes - received
+            || at.checked_add(length).is_none_or(|end| end > envelope.bytes)
+        {
             return Err(corrupt("a piece beyond the end of its message"));
         }
-        land(receive, received, payload, buffers);
+        if receive.done.is_some() {
+            return Ok(());
+        }
+        land(receive, at, payload, buffers);
         let received = received + length;
         receive.arriving = Some((envelope, received));
         if received == envelope.bytes {
@@ -329,12 +336,9 @@ fn land(receive: &mut Receiving, at: usize, payload: &mut dyn Payload, buffers: 
         Landing::Lent(lent) => match buffers.destination(*lent) {
             Some(room) => payload.copy_to(&mut room[at..at + length]),
             None => {
-                if receive.aside.is_empty() {
-                    receive.aside_at = at;
-                }
-                let old = receive.aside.len();
-                receive.aside.resize(old + length, 0);
-                payload.copy_to(&mut receive.aside[old..]);
+                let mut bytes = vec![0; length];
+                payload.copy_to(&mut bytes);
+                receive.aside.push((at, bytes));
             }
         },
         Landing::Nowhere => {}

@@ -1,6 +1,6 @@
 //! Sends and receives in progress: where their bytes are and how far they have come.
 
-use crate::{element::Signature, error::Result, transport::record::Header};
+use crate::{element::Signature, error::Result, protocol::Path, transport::record::Header};
 use std::any::Any;
 
 /// Names an operation within one rank. Never reused.
@@ -65,6 +65,7 @@ pub(crate) struct Sending {
     pub(crate) peer: usize,
     /// Eager or request-to-send, as it goes out first.
     pub(crate) header: Header,
+    pub(crate) path: Path,
     pub(crate) source: Source,
     /// Bytes of a large message handed to the transport so far.
     pub(crate) sent: usize,
@@ -100,8 +101,7 @@ pub(crate) struct Receiving {
     pub(crate) expected: Expected,
     pub(crate) landing: Landing,
     /// Bytes that came while the landing was not lent, and where they belong.
-    pub(crate) aside: Vec<u8>,
-    pub(crate) aside_at: usize,
+    pub(crate) aside: Vec<(usize, Vec<u8>)>,
     /// The large message that is arriving, and how much of it has.
     pub(crate) arriving: Option<(Envelope, usize)>,
     pub(crate) done: Option<Result<Envelope>>,
@@ -115,8 +115,9 @@ impl Receiving {
             && !self.aside.is_empty()
             && let Some(room) = buffers.destination(lent)
         {
-            room[self.aside_at..self.aside_at + self.aside.len()].copy_from_slice(&self.aside);
-            self.aside.clear();
+            for (at, bytes) in self.aside.drain(..) {
+                room[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
         }
     }
 }

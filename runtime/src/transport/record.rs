@@ -14,7 +14,8 @@ pub(crate) enum Kind {
     ClearToSend = 3,
     /// Forget it: the receiver cannot take it (wrong type or too long). `id` is the sender's.
     Discard = 4,
-    /// The next piece of a large message; `id` is the receiver's.
+    /// A piece of a large message: `id` is the receiver's, `tag` the place of its first byte in the message. Pieces may
+    /// come in any order.
     Data = 5,
     /// The sender of this connection sends nothing more.
     Bye = 6,
