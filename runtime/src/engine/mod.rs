@@ -3,7 +3,10 @@
 //! One engine a rank, behind one lock. Whoever waits makes progress for everybody.
 
 mod core;
+mod coverage;
 pub(crate) mod operation;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN, Waiting};
@@ -385,7 +388,8 @@ impl Engine {
                 let Some(bytes) = bytes_of(send, buffers) else { return Ok(Handed::None) };
                 while sent < bytes.len() {
                     let piece = &bytes[sent..bytes.len().min(sent + transport.largest_payload())];
-                    let header = Header { id: receiver, payload: length_of(piece), ..Header::new(Kind::Data) };
+                    let header =
+                        Header { id: receiver, tag: sent as u64, payload: length_of(piece), ..Header::new(Kind::Data) };
                     if !transport.push(peer, &header, piece, false)? {
                         break;
                     }
@@ -447,6 +451,10 @@ struct Inbox<'a> {
 
 impl Sink for Inbox<'_> {
     fn record(&mut self, peer: usize, header: &Header, payload: &mut dyn Payload) -> Result<()> {
+        // What waited for a lost peer has been told so: its last words find nobody.
+        if self.departed[peer].as_ref().is_some_and(|departed| departed.counted) {
+            return Ok(());
+        }
         self.core.record(peer, header, payload, self.buffers)
     }
 
