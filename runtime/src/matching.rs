@@ -113,6 +113,21 @@ impl<R: PartialEq, M> Matcher<R, M> {
         withdrawn
     }
 
+    /// The contexts in which a receive waits for any source.
+    pub(crate) fn contexts_with_wildcards(&self) -> Vec<u64> {
+        let waits = |queues: &Queues<R, M>| queues.posted.iter().any(|(pattern, _)| pattern.source.is_none());
+        self.contexts.iter().filter(|(_, queues)| waits(queues)).map(|(context, _)| *context).collect()
+    }
+
+    /// Takes out every receive of a context that waits for any source.
+    pub(crate) fn take_wildcards(&mut self, context: u64) -> Vec<R> {
+        let Some(queues) = self.contexts.get_mut(&context) else { return Vec::new() };
+        let (taken, kept): (VecDeque<_>, VecDeque<_>) =
+            queues.posted.drain(..).partition(|(pattern, _)| pattern.source.is_none());
+        queues.posted = kept;
+        taken.into_iter().map(|(_, receive)| receive).collect()
+    }
+
     /// Takes out every receive that waits for exactly this source.
     pub(crate) fn take_waiting_for(&mut self, source: usize) -> Vec<R> {
         let mut taken = Vec::new();
