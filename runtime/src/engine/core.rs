@@ -90,11 +90,24 @@ impl Core {
         buffers: &mut dyn Buffers,
     ) -> OperationId {
         let id = self.new_id();
-        let receive =
-            Receiving { context, expected, landing, aside: Vec::new(), arriving: None, done: None, detached: false };
+        let receive = Receiving {
+            context,
+            expected,
+            landing,
+            aside: Vec::new(),
+            arriving: None,
+            done: None,
+            detached: false,
+            posted: None,
+        };
         self.receives.insert(id, receive);
         match self.matcher.take(context, pattern) {
-            None => self.matcher.post(context, pattern, id),
+            None => {
+                let ticket = self.matcher.post(context, pattern, id);
+                if let Some(receive) = self.receives.get_mut(&id) {
+                    receive.posted = Some(ticket);
+                }
+            }
             Some(early) => {
                 let envelope = Envelope { source: early.source, tag: early.tag, bytes: early.message.total };
                 let signature = early.message.signature;
@@ -285,8 +298,9 @@ impl Core {
             receive.detached = true;
             return;
         }
-        let context = receive.context;
-        self.matcher.withdraw(context, &id);
+        if let Some(ticket) = receive.posted {
+            self.matcher.withdraw(receive.context, ticket);
+        }
         self.receives.remove(&id);
     }
 

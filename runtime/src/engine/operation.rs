@@ -4,6 +4,7 @@ use super::coverage::Coverage;
 use crate::{
     element::Signature,
     error::Result,
+    matching::Ticket,
     transport::record::{Header, Payload},
 };
 use std::any::Any;
@@ -102,6 +103,8 @@ pub(crate) struct Envelope {
 
 pub(crate) struct Receiving {
     pub(crate) context: u64,
+    /// Finds it among the receives that wait for a message.
+    pub(crate) posted: Option<Ticket>,
     pub(crate) expected: Expected,
     pub(crate) landing: Landing,
     /// Bytes that came while the landing was not lent, each with the offset where they belong.
