@@ -114,7 +114,7 @@ pub struct Communicator {
 struct Inner {
     shared: Arc<Shared>,
     /// For every rank of the communicator its rank in the world.
-    members: Vec<usize>,
+    members: Arc<[usize]>,
     /// This rank's place in `members`.
     rank: usize,
     /// Even; the context of point-to-point messages. The next number is that of collectives.
@@ -127,6 +127,12 @@ struct Inner {
     hint: usize,
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.runtime.lock().remove_group(self.context);
+    }
+}
+
 impl Communicator {
     pub(crate) fn world(shared: Arc<Shared>, rank: usize, hint: usize) -> Self {
         let members = (0..shared.host_of.len()).collect();
@@ -134,6 +140,8 @@ impl Communicator {
     }
 
     fn new(shared: Arc<Shared>, members: Vec<usize>, rank: usize, context: u64, hint: usize) -> Self {
+        let members: Arc<[usize]> = members.into();
+        shared.runtime.lock().add_group(context, members.clone());
         let inner = Inner { shared, members, rank, context, children: 0.into(), exchanges: 0.into(), hint };
         Communicator { inner: Arc::new(inner) }
     }
@@ -336,6 +344,7 @@ impl Communicator {
         let context = self.inner.context;
         let (from, tag) = Self::shown(pattern);
         let activity = Activity::Probe { from, tag };
+        self.runtime().poke()?;
         self.runtime()
             .wait(activity, &mut crate::engine::operation::NoBuffers, |engine, _| {
                 engine.probe(context, pattern).transpose()

@@ -20,7 +20,7 @@ impl Communicator {
     pub fn duplicate(&self) -> Result<Self> {
         let inner = &self.inner;
         let context = self.child_context(0);
-        Ok(Communicator::new(inner.shared.clone(), inner.members.clone(), inner.rank, context, inner.hint))
+        Ok(Communicator::new(inner.shared.clone(), inner.members.to_vec(), inner.rank, context, inner.hint))
     }
 
     /// Divides the ranks: those with the same `color` form a new communicator, in the order of `key`, then of their rank.
