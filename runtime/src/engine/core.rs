@@ -17,9 +17,6 @@ use crate::{
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-#[cfg(test)]
-mod tests;
-
 /// What waits for room in a transport, per peer, in order.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
