@@ -5,8 +5,9 @@
 
 mod common;
 
-use common::Place;
+use common::{Place, finish, start};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn topology(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies").join(format!("{name}.xml"))
