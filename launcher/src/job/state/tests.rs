@@ -8,6 +8,7 @@ use spmd::bootstrap::messages::{Exit, Hello, JobKey, Release, SpawnFailure, Stdi
 use spmd::config::{Snapshot, Value};
 
 mod placing;
+mod tree;
 
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -57,6 +58,7 @@ fn plan(hosts: &[(&str, Option<u32>)], ranks: Option<u32>) -> Plan {
         },
         snapshot_hash: [7; 32],
         window: 64,
+        tree: None,
         connect_timeout: 8 * S,
         start_timeout: Some(60 * S),
         grace: S,
@@ -96,10 +98,19 @@ impl World {
     }
 
     fn note(&mut self, actions: Vec<Action>) {
-        for action in actions {
+        // A message to several is noted as one to each.
+        let single = |action| match action {
+            Action::Send(hosts, message) => {
+                hosts.into_iter().map(|host| Action::Send(vec![host], message.clone())).collect()
+            }
+            action => vec![action],
+        };
+        for action in actions.into_iter().flat_map(single) {
             self.done.push(match action {
                 Action::Connect(host) => format!("connect {host}"),
                 Action::Close(host) => format!("close {host}"),
+                Action::Reach(parent, hosts) => format!("reach {hosts:?} through {parent}"),
+                Action::Leave(parent, host) => format!("leave {host} through {parent}"),
                 Action::Notice(text) => format!("notice {text}"),
                 Action::Report(text) | Action::Picture(text) => format!("report {text}"),
                 Action::ReadStdin(bytes) => format!("read {bytes}"),
@@ -111,24 +122,27 @@ impl World {
                     self.finished = true;
                     "finish".to_string()
                 }
-                Action::Send(host, message) => match message {
-                    ToAgent::Start(start) => {
+                Action::Send(hosts, message) => match (hosts[0], message) {
+                    (host, ToAgent::Start(start)) => {
                         let names: Vec<_> = start.hosts.iter().map(|h| h.name.as_str()).collect();
                         let over = if start.oversubscribed { " oversubscribed" } else { "" };
                         format!("start {host} as {} of {names:?} ranks {:?}{over}", start.host, start.host_of)
                     }
-                    ToAgent::Release(Release { addresses }) => format!("release {host} {}", addresses.len()),
-                    ToAgent::Refuse { .. } => format!("refuse {host}"),
-                    ToAgent::Stdin { rank, data } => {
+                    (host, ToAgent::Release(Release { addresses })) => format!("release {host} {}", addresses.len()),
+                    (host, ToAgent::Refuse { .. }) => format!("refuse {host}"),
+                    (host, ToAgent::Stdin { rank, data }) => {
                         format!("stdin {host} {} {}", rank.map_or("all".to_string(), |r| r.to_string()), data.len())
                     }
-                    ToAgent::OutputTaken { rank, bytes } => format!("taken {host} {rank} {bytes}"),
-                    ToAgent::Report => format!("report {host}"),
-                    ToAgent::RankLost { rank, .. } => format!("lost {host} {rank}"),
-                    ToAgent::Signal { signal } => format!("signal {host} {signal}"),
-                    ToAgent::Describe(detail) => format!("describe {host} {detail:?}"),
-                    ToAgent::Stop { signal: libc::SIGTERM } => format!("stop {host}"),
-                    ToAgent::Stop { signal } => format!("stop {host} with {signal}"),
+                    (host, ToAgent::OutputTaken { rank, bytes }) => format!("taken {host} {rank} {bytes}"),
+                    (host, ToAgent::Report) => format!("report {host}"),
+                    (host, ToAgent::RankLost { rank, .. }) => format!("lost {host} {rank}"),
+                    (host, ToAgent::Signal { signal }) => format!("signal {host} {signal}"),
+                    (host, ToAgent::Describe(detail)) => format!("describe {host} {detail:?}"),
+                    (host, ToAgent::Stop { signal: libc::SIGTERM }) => format!("stop {host}"),
+                    (host, ToAgent::Stop { signal }) => format!("stop {host} with {signal}"),
+                    (_, ToAgent::Reach(_) | ToAgent::Leave { .. } | ToAgent::Below { .. } | ToAgent::Sweep { .. }) => {
+                        unreachable!("made when actions are carried out")
+                    }
                 },
             });
         }
@@ -687,9 +701,12 @@ mod any_order {
         #[test]
         fn a_job_always_ends_and_only_once(
             steps in proptest::collection::vec(step(), 0..60),
-            keep_going in any::<bool>()
+            keep_going in any::<bool>(),
+            chain in any::<bool>()
         ) {
-            let mut w = World::begin(Plan { keep_going, ..plan(&[("a", Some(2)), ("b", None)], None) });
+            // The second host directly, or through the first one.
+            let tree = chain.then(|| Tree { radix: 1, local: vec![false; 2] });
+            let mut w = World::begin(Plan { keep_going, tree, ..plan(&[("a", Some(2)), ("b", None)], None) });
             let mut failed = false;
             for (kind, n, code) in steps {
                 let host = n % 2;
