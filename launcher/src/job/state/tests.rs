@@ -136,6 +136,7 @@ impl World {
                     (host, ToAgent::OutputTaken { rank, bytes }) => format!("taken {host} {rank} {bytes}"),
                     (host, ToAgent::Report) => format!("report {host}"),
                     (host, ToAgent::RankLost { rank, .. }) => format!("lost {host} {rank}"),
+                    (host, ToAgent::RanksFinished { ranks }) => format!("finished {host} {ranks:?}"),
                     (host, ToAgent::Signal { signal }) => format!("signal {host} {signal}"),
                     (host, ToAgent::Describe(detail)) => format!("describe {host} {detail:?}"),
                     (host, ToAgent::Stop { signal: libc::SIGTERM }) => format!("stop {host}"),
