@@ -151,6 +151,17 @@ table! {
     /// Connections to hosts that are made at once.
     LAUNCH_WINDOW: u64 = "launch.window", Kind::Count { default: 64, range: 1..=4096 }, read by "launcher";
 
+    /// Whether agents connect to further hosts for the launcher. `auto`: when a job has more than 512 hosts. Each host that
+    /// others are reached through needs keys of its own for them; where it has none, the launcher connects by itself.
+    LAUNCH_TREE: String = "launch.tree", choice("auto", &["auto", "on", "off"]), read by "launcher";
+
+    /// How many hosts the launcher, and each agent of a tree, connects to.
+    LAUNCH_TREE_RADIX: u64 = "launch.tree_radix", Kind::Count { default: 32, range: 2..=1024 }, read by "launcher";
+
+    /// How long a host is tried whose name is not known or where nobody listens. Longer for hosts that are just being
+    /// made; `launch.connect_timeout` is the limit in any case.
+    LAUNCH_WAIT_FOR_HOSTS: Duration = "launch.wait_for_hosts", duration(ms(1500), s(0)..=s(600)), read by "launcher";
+
     /// How long a host may take to say hello.
     LAUNCH_CONNECT_TIMEOUT: Duration = "launch.connect_timeout", duration(s(8), ms(100)..=s(600)), read by "launcher";
 
