@@ -14,6 +14,7 @@ use crate::{
         lane::{Cell, Consumer, LaneMemory, Producer},
         stores::{Chooser, LONG, MEASURED, Sample, Side},
     },
+    protocol::{Capabilities, Channels, Tier},
 };
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -175,7 +176,19 @@ impl SharedMemory {
 }
 
 impl Transport for SharedMemory {
-    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _later: bool) -> Result<bool> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "shm",
+            inline: INLINE,
+            eager: self.largest,
+            piece: self.largest,
+            channels: Channels::One { why: "shared memory moves every size over one lane, without system calls" },
+            direct_read: None,
+            slow_poll: false,
+        }
+    }
+
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _tier: Tier, _later: bool) -> Result<bool> {
         let Some(place) = self.local_of[peer].map(|place| place as usize) else { return Ok(false) };
         let Some(to) = self.peers[place].as_mut() else { return Ok(false) };
         let (mut cell, bytes) = pack(header, payload);
@@ -197,10 +210,6 @@ impl Transport for SharedMemory {
         }
         self.wake(place)?;
         Ok(true)
-    }
-
-    fn largest_payload(&self) -> usize {
-        self.largest
     }
 
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {
