@@ -65,8 +65,10 @@ table! {
     TRANSPORT_ALLOW: String = "transport.allow", list("shm,tcp", Words::OneOf(&["shm", "tcp"])),
         read by "the runtime's choice of transport";
 
-    /// Ring buffer of each ordered pair of ranks of one host.
-    SHM_RING_BYTES: u64 = "shm.ring_bytes", power_of_two(256 * KIB, 4 * KIB..=16 * MIB),
+    /// Ring buffer of each ordered pair of ranks of one host: more than a core's own cache holds, so that large messages
+    /// pass through the shared one. On a host with more than 8 ranks less, down to 256 KiB: all together at most 256 MiB.
+    /// Memory is taken only as far as messages need it.
+    SHM_RING_BYTES: u64 = "shm.ring_bytes", power_of_two(4 * MIB, 4 * KIB..=16 * MIB),
         read by "agent (size of the segment) and shared-memory transport";
 
     /// Messages within a host up to this size are sent at once; larger ones wait until the receiver is ready
