@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// The version of every message in this module and of the wire between ranks. Raised whenever one of them changes.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The first words of the line an agent prints before its first frame; `NONCE PROTOCOL VERSION` follow, then a newline.
 /// What a login shell printed before that line is noise.
@@ -126,6 +126,11 @@ pub enum ToAgent {
         rank: u32,
         /// How it was lost.
         reason: String,
+    },
+    /// These ranks have dropped their `World`: nothing more comes from them.
+    RanksFinished {
+        /// The ranks.
+        ranks: Vec<u32>,
     },
     /// End the job here: this signal, after the snapshot's grace SIGKILL, then [`FromAgent::Done`].
     Stop {
@@ -385,6 +390,11 @@ pub enum ToRank {
         rank: u32,
         /// How it was lost.
         reason: String,
+    },
+    /// These ranks have dropped their `World`: nothing more comes from them.
+    Finished {
+        /// The ranks.
+        ranks: Vec<u32>,
     },
 }
 

@@ -125,6 +125,7 @@ impl World {
                     ToAgent::OutputTaken { rank, bytes } => format!("taken {host} {rank} {bytes}"),
                     ToAgent::Report => format!("report {host}"),
                     ToAgent::RankLost { rank, .. } => format!("lost {host} {rank}"),
+                    ToAgent::RanksFinished { ranks } => format!("finished {host} {ranks:?}"),
                     ToAgent::Signal { signal } => format!("signal {host} {signal}"),
                     ToAgent::Describe(detail) => format!("describe {host} {detail:?}"),
                     ToAgent::Stop { signal: libc::SIGTERM } => format!("stop {host}"),

@@ -17,6 +17,7 @@ use super::{Departure, Sink, Transport, record::Header};
 use crate::{
     bootstrap::messages::JobKey,
     error::{Context, Result},
+    protocol::{Capabilities, Channels, Tier},
 };
 use connection::{Connection, State};
 use dial::{Dial, Progress};
@@ -60,6 +61,8 @@ pub(crate) struct Tcp {
     unsent: Vec<usize>,
     /// Peers being dialled.
     dialling: Vec<usize>,
+    /// Peers that have dropped their world, as the launcher says.
+    finished: Vec<usize>,
     welcome: Welcome,
     largest: usize,
 }
@@ -111,6 +114,7 @@ impl Tcp {
             open: Vec::new(),
             unsent: Vec::new(),
             dialling: Vec::new(),
+            finished: Vec::new(),
             welcome,
             largest,
             poller,
@@ -163,6 +167,32 @@ impl Tcp {
             moved = true;
         }
         Ok(moved)
+    }
+
+    /// Says farewell for peers that have finished and with whom there is no connection. With one, they said it there: a
+    /// finished peer's kernel has had every byte acknowledged, so that a connection which it had opened is open here, too,
+    /// or needs no more than to be looked at.
+    fn depart_finished(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        for peer in std::mem::take(&mut self.finished) {
+            let token = self.token(peer);
+            loop {
+                let progress = match &mut self.links[peer] {
+                    Link::Open(..) | Link::Gone => break,
+                    Link::None | Link::Expected => Progress::Duplicate,
+                    Link::Dialling(dial) => dial.advance(&self.settings.key, &self.poller, token)?,
+                };
+                match progress {
+                    Progress::Moved => {}
+                    Progress::Open(socket) => self.open(peer, socket)?,
+                    Progress::Waiting | Progress::Duplicate | Progress::Failed(_) => {
+                        self.links[peer] = Link::Gone;
+                        sink.departed(peer, Departure::Finished);
+                    }
+                }
+            }
+            self.dialling.retain(|dialled| *dialled != peer);
+        }
+        Ok(())
     }
 
     /// Lets in peers that have proved who they are.
@@ -241,7 +271,19 @@ struct Ready {
 }
 
 impl Transport for Tcp {
-    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], later: bool) -> Result<bool> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "tcp",
+            inline: 0,
+            eager: self.largest,
+            piece: self.largest,
+            channels: Channels::One { why: "every size takes one connection, which never waits to fill a packet" },
+            direct_read: None,
+            slow_poll: true,
+        }
+    }
+
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _tier: Tier, later: bool) -> Result<bool> {
         match &mut self.links[peer] {
             Link::Open(connection, _) => {
                 let had_unsent = connection.has_unsent();
@@ -259,14 +301,14 @@ impl Transport for Tcp {
         }
     }
 
-    fn largest_payload(&self) -> usize {
-        self.largest
-    }
-
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {
         let mut moved = !self.unsent.is_empty() && self.flush();
         if !self.dialling.is_empty() {
             moved |= self.advance_dials(sink)?;
+        }
+        if !self.finished.is_empty() {
+            self.depart_finished(sink)?;
+            moved = true;
         }
         if self.open.len() <= READ_DIRECTLY && self.welcome.is_quiet_for_now() {
             for at in (0..self.open.len()).rev() {
@@ -306,6 +348,10 @@ impl Transport for Tcp {
 
     fn disarm(&mut self) {
         self.welcome.look_next_time();
+    }
+
+    fn peer_finished(&mut self, peer: usize) {
+        self.finished.push(peer);
     }
 
     fn finish(&mut self) -> Result<bool> {

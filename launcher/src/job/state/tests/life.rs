@@ -197,3 +197,30 @@ fn a_job_that_goes_on_survives_a_host_but_not_an_abort_or_a_rank_that_never_come
     assert_eq!(w.did()[1..], ["refuse 0", "refuse 1", "stop 0", "stop 1"]);
     assert_eq!(w.code(), 4);
 }
+
+#[test]
+fn ranks_that_still_run_are_told_of_those_that_have_left_and_nobody_when_all_leave_together() {
+    let mut w = World::released();
+    w.finalize(0);
+    w.finalize(2);
+    assert_eq!(w.did(), [""; 0]);
+    assert_eq!(w.job.deadline(), Some(w.now + 250 * MS));
+    w.pass(250 * MS);
+    assert_eq!(w.did(), ["finished 0 [0, 2]", "finished 1 [0, 2]"]);
+    w.finalize(1);
+    w.exit(0, 0);
+    w.exit(1, 0);
+    w.pass(S);
+    assert_eq!(w.did(), ["finished 1 [1]"], "on host a nobody runs any more");
+    w.finalize(3);
+    for rank in [2, 3] {
+        w.exit(rank, 0);
+    }
+    w.pass(S);
+    assert_eq!(w.did(), [""; 0]);
+
+    let mut w = World::released();
+    (0..4).for_each(|rank| w.finalize(rank));
+    w.pass(S);
+    assert_eq!(w.did(), [""; 0]);
+}
