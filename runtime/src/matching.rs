@@ -84,6 +84,12 @@ impl<R: PartialEq, M> Matcher<R, M> {
         }
     }
 
+    /// The receive that a message would get, left where it is.
+    pub(crate) fn waiting_for(&self, context: u64, source: usize, tag: u64) -> Option<&R> {
+        let queues = self.contexts.get(&context)?;
+        queues.posted.iter().find(|(pattern, _)| pattern.admits(source, tag)).map(|(_, receive)| receive)
+    }
+
     /// The oldest waiting message that `pattern` admits, taken out.
     pub(crate) fn take(&mut self, context: u64, pattern: Pattern) -> Option<Unexpected<M>> {
         let queues = self.contexts.get_mut(&context)?;

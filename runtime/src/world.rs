@@ -244,14 +244,20 @@ impl World {
             routes.transports.push(Box::new(shm));
             routes.slow.push(false);
         }
-        if let Some((listener, _)) = plan.listener {
+        if let Some((listener, own)) = plan.listener {
+            let mut addresses = addresses::worth_trying(&release.addresses, &boot.host_of);
+            addresses[rank] = own;
             let tcp = Tcp::new(
                 tcp::Settings {
                     rank,
                     key: boot.key.clone(),
-                    addresses: release.addresses,
+                    addresses,
+                    lanes: to_usize(boot.snapshot.get(keys::TCP_SOCKETS)),
                     connect_timeout: boot.snapshot.get(keys::TCP_CONNECT_TIMEOUT),
+                    reconnect: boot.snapshot.get(keys::TCP_RECONNECT),
+                    silence: boot.snapshot.get(keys::HEARTBEAT_TIMEOUT),
                     buffer: to_usize(boot.snapshot.get(keys::TCP_BUFFER_BYTES)),
+                    window: to_usize(boot.snapshot.get(keys::TCP_RESEND_BYTES)),
                     first_token: FIRST_FREE_TOKEN,
                 },
                 listener,

@@ -348,6 +348,7 @@ impl Engine {
                 self.counted += 1;
                 let error = departure_error(peer, &self.hosts[peer], &departed.departure, "what waits for it");
                 self.core.fail_peer(peer, &error);
+                self.routes.transports[self.routes.to[peer]].forget(peer);
                 any = true;
             }
         }
@@ -539,6 +540,10 @@ impl Sink for Inbox<'_> {
             return Ok(());
         }
         self.core.record(peer, header, payload, self.buffers)
+    }
+
+    fn begin(&mut self, peer: usize, header: &Header) -> Result<Option<u64>> {
+        Ok(self.core.begin(peer, header))
     }
 
     fn departed(&mut self, peer: usize, departure: Departure) {
