@@ -14,6 +14,7 @@ use crate::{
     memory::{Activity, Segment},
     transport::{
         Transport,
+        faulty::{Faults, Faulty},
         loopback::Loopback,
         shm::SharedMemory,
         tcp::{self, Tcp, addresses},
@@ -268,6 +269,13 @@ impl World {
             let tcp_eager = to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT));
             routes.eager.push(tcp_eager.min(tcp.largest_payload()));
             routes.transports.push(Box::new(tcp) as Box<dyn Transport>);
+        }
+        let seed = boot.snapshot.get(keys::FAULTY_SEED);
+        if seed != 0 {
+            let words = boot.snapshot.get(keys::FAULTY_FAULTS);
+            let faults = Faults::named(&words, boot.snapshot.get(keys::FAULTY_LOSE_AFTER));
+            let worse = |inner| Box::new(Faulty::new(inner, faults, seed, rank, size)) as Box<dyn Transport>;
+            routes.transports = routes.transports.into_iter().map(worse).collect();
         }
         let (watched, keep_back) = match &lifeline {
             Lifeline::Agent(control) if boot.survives => (Some(control.descriptor().as_fd()), Duration::ZERO),

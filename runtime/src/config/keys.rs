@@ -103,6 +103,20 @@ table! {
     /// rank may compute, or be stopped, for as long as it likes.
     HEARTBEAT_TIMEOUT: Duration = "heartbeat.timeout", duration(s(30), s(3)..=s(86400)), read by "TCP transport";
 
+    /// Not zero: every transport behaves as badly as it may, by dice thrown with this seed. For tests of programs: what they
+    /// rely on beyond the guarantees of the runtime breaks.
+    FAULTY_SEED: u64 = "faulty.seed", Kind::Count { default: 0, range: 0..=u64::MAX }, read by "transport `faulty`";
+
+    /// What goes wrong with `faulty.seed`: records are delayed, sends find no room, large messages come in other pieces and
+    /// another order, connections break and are replaced.
+    FAULTY_FAULTS: String = "faulty.faults",
+        list("delay,refuse,split,reorder,sever", Words::OneOf(&["delay", "refuse", "split", "reorder", "sever"])),
+        read by "transport `faulty`";
+
+    /// With `faulty.seed`: a peer is lost after this many records from it. Zero: never.
+    FAULTY_LOSE_AFTER: u64 = "faulty.lose_after", Kind::Count { default: 0, range: 0..=u64::MAX },
+        read by "transport `faulty`";
+
     /// How a blocked call waits: `auto` spins for `wait.spin`, then sleeps, and does not spin when a host has more ranks
     /// than cores.
     WAIT_POLICY: String = "wait.policy", choice("auto", &["auto", "spin", "yield", "sleep"]), read by "the runtime's waiting";

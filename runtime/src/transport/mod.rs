@@ -3,6 +3,7 @@
 //! A transport keeps the order of the records of one pair of ranks and loses none; it knows nothing of messages,
 //! matching or communicators. Nothing above asks which transport it talks to.
 
+pub(crate) mod faulty;
 pub(crate) mod loopback;
 pub(crate) mod record;
 pub(crate) mod shm;

@@ -148,6 +148,9 @@ impl Middlebox {
                     return;
                 }
                 let (dialer, acceptor) = (dialer.unwrap(), TcpStream::connect(target).unwrap());
+                for stream in [&dialer, &acceptor] {
+                    stream.set_nodelay(true).unwrap();
+                }
                 for (mut from, mut to) in
                     [(dialer.try_clone().unwrap(), acceptor.try_clone().unwrap()), (acceptor.try_clone().unwrap(), dialer.try_clone().unwrap())]
                 {
