@@ -11,6 +11,7 @@ use crate::{
     element::{self, Signature},
     error::{Error, Result},
     matching::{Matcher, Pattern},
+    protocol::Path,
     transport::record::{Header, Kind, Payload},
 };
 use rustc_hash::FxHashMap;
@@ -69,12 +70,12 @@ impl Core {
         self.outgoing[peer].push_back(outgoing);
     }
 
-    /// Begins a send. `eager`: the whole message travels in one record.
-    pub(crate) fn start_send(&mut self, peer: usize, mut header: Header, eager: bool, source: Source) -> OperationId {
+    /// Begins a send that takes this way.
+    pub(crate) fn start_send(&mut self, peer: usize, mut header: Header, path: Path, source: Source) -> OperationId {
         let id = self.new_id();
         header.id = id;
-        header.kind = if eager { Kind::Eager } else { Kind::RequestToSend } as u8;
-        let send = Sending { peer, header, source, sent: 0, receiver: None, done: None, detached: false };
+        header.kind = if path.is_eager() { Kind::Eager } else { Kind::RequestToSend } as u8;
+        let send = Sending { peer, header, path, source, sent: 0, receiver: None, done: None, detached: false };
         self.sends.insert(id, send);
         self.enqueue(peer, Outgoing::First(id));
         id
@@ -90,11 +91,24 @@ impl Core {
         buffers: &mut dyn Buffers,
     ) -> OperationId {
         let id = self.new_id();
-        let receive =
-            Receiving { context, expected, landing, aside: Vec::new(), arriving: None, done: None, detached: false };
+        let receive = Receiving {
+            context,
+            expected,
+            landing,
+            aside: Vec::new(),
+            arriving: None,
+            done: None,
+            detached: false,
+            posted: None,
+        };
         self.receives.insert(id, receive);
         match self.matcher.take(context, pattern) {
-            None => self.matcher.post(context, pattern, id),
+            None => {
+                let ticket = self.matcher.post(context, pattern, id);
+                if let Some(receive) = self.receives.get_mut(&id) {
+                    receive.posted = Some(ticket);
+                }
+            }
             Some(early) => {
                 let envelope = Envelope { source: early.source, tag: early.tag, bytes: early.message.total };
                 let signature = early.message.signature;
@@ -170,8 +184,7 @@ impl Core {
         // What it cannot take is told when the message is whole.
         accept(self.rank, receive, envelope, Signature(header.signature)).ok()?;
         receive.arriving = Some((envelope, Coverage::new(total)));
-        self.matcher.withdraw(header.context, &id);
-        Some(id)
+        self.matcher.withdraw(header.context, receive.posted.take()?)
     }
 
     /// A whole message meets its receive.
@@ -304,8 +317,9 @@ impl Core {
             receive.detached = true;
             return;
         }
-        let context = receive.context;
-        self.matcher.withdraw(context, &id);
+        if let Some(ticket) = receive.posted {
+            self.matcher.withdraw(receive.context, ticket);
+        }
         self.receives.remove(&id);
     }
 

@@ -4,6 +4,8 @@ use super::coverage::Coverage;
 use crate::{
     element::Signature,
     error::Result,
+    matching::Ticket,
+    protocol::Path,
     transport::record::{Header, Payload},
 };
 use std::any::Any;
@@ -70,6 +72,7 @@ pub(crate) struct Sending {
     pub(crate) peer: usize,
     /// Eager or request-to-send, as it goes out first.
     pub(crate) header: Header,
+    pub(crate) path: Path,
     pub(crate) source: Source,
     /// Bytes of a large message handed to the transport so far.
     pub(crate) sent: usize,
@@ -102,6 +105,8 @@ pub(crate) struct Envelope {
 
 pub(crate) struct Receiving {
     pub(crate) context: u64,
+    /// Finds it among the receives that wait for a message.
+    pub(crate) posted: Option<Ticket>,
     pub(crate) expected: Expected,
     pub(crate) landing: Landing,
     /// Bytes that came while the landing was not lent, each with the offset where they belong.

@@ -7,38 +7,61 @@ use super::{
     Departure, Sink, Transport,
     record::{Header, Kind, Payload},
 };
-use crate::error::Result;
+use crate::{
+    config::{Snapshot, keys},
+    error::Result,
+    protocol::{Capabilities, Tier},
+};
 use std::collections::VecDeque;
 
 /// What goes wrong (`faulty.faults`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
+    seed: u64,
+    /// Whose transport it is: every rank has other luck.
+    rank: usize,
+    /// The size of the world.
+    ranks: usize,
     /// Records are held back for some polls.
-    pub(crate) delay: bool,
+    delay: bool,
     /// A push is refused although there is room.
-    pub(crate) refuse: bool,
+    refuse: bool,
     /// Pieces come in several parts.
-    pub(crate) split: bool,
+    split: bool,
     /// Pieces leave their order.
-    pub(crate) reorder: bool,
+    reorder: bool,
     /// Connections break.
-    pub(crate) sever: bool,
+    sever: bool,
     /// A peer is lost after this many records from it.
-    pub(crate) lose_after: Option<u64>,
+    lose_after: Option<u64>,
 }
 
 impl Faults {
-    /// From the words of `faulty.faults` and from `faulty.lose_after`.
-    pub(crate) fn named(words: &str, lose_after: u64) -> Self {
+    /// What the configuration asks for (`faulty.*`) from the transports of this rank of `ranks`; `None`: nothing.
+    pub(crate) fn named(snapshot: &Snapshot, rank: usize, ranks: usize) -> Option<Self> {
+        let words = snapshot.get(keys::FAULTY_FAULTS);
         let has = |word: &str| words.split(',').any(|other| other.trim() == word);
-        Faults {
+        let lose_after = snapshot.get(keys::FAULTY_LOSE_AFTER);
+        let seed = snapshot.get(keys::FAULTY_SEED);
+        (seed != 0).then(|| Faults {
+            seed,
+            rank,
+            ranks,
             delay: has("delay"),
             refuse: has("refuse"),
             split: has("split"),
             reorder: has("reorder"),
             sever: has("sever"),
             lose_after: (lose_after > 0).then_some(lose_after),
-        }
+        })
+    }
+}
+
+/// The transport, with these faults if there are any.
+pub(crate) fn maybe(faults: Option<Faults>, inner: Box<dyn Transport>) -> Box<dyn Transport> {
+    match faults {
+        None => inner,
+        Some(faults) => Box::new(Faulty::new(inner, faults)),
     }
 }
 
@@ -101,11 +124,12 @@ impl Dice {
 }
 
 impl Faulty {
-    /// `ranks`: the size of the world; `rank`: whose transport it is, so that every rank has other luck.
-    pub(crate) fn new(inner: Box<dyn Transport>, faults: Faults, seed: u64, rank: usize, ranks: usize) -> Self {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (rank as u64 + 1) << 20 | 1);
-        (0..8).for_each(|_| drop(dice.roll()));
-        Faulty { inner, faults, dice, peers: (0..ranks).map(|_| Held::default()).collect(), refused: false }
+    fn new(inner: Box<dyn Transport>, faults: Faults) -> Self {
+        let mut dice = Dice(faults.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (faults.rank as u64 + 1) << 20 | 1);
+        for _ in 0..8 {
+            dice.roll();
+        }
+        Faulty { inner, faults, dice, peers: (0..faults.ranks).map(|_| Held::default()).collect(), refused: false }
     }
 
     /// The event of a peer that comes next: the first, or a piece from further back.
@@ -154,7 +178,11 @@ impl Faulty {
 }
 
 impl Transport for Faulty {
-    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], later: bool) -> Result<bool> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], tier: Tier, later: bool) -> Result<bool> {
         if self.peers[peer].lost {
             return Ok(false);
         }
@@ -162,11 +190,7 @@ impl Transport for Faulty {
             self.refused = true;
             return Ok(false);
         }
-        self.inner.push(peer, header, payload, later)
-    }
-
-    fn largest_payload(&self) -> usize {
-        self.inner.largest_payload()
+        self.inner.push(peer, header, payload, tier, later)
     }
 
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {
@@ -278,19 +302,23 @@ mod tests {
         }
     }
 
-    fn all() -> Faults {
-        Faults::named("delay,refuse,split,reorder,sever", 0)
+    fn none() -> Faults {
+        Faults { seed: 1, ranks: 1, ..Faults::default() }
+    }
+
+    fn all(seed: u64) -> Faults {
+        Faults { seed, delay: true, refuse: true, split: true, reorder: true, sever: true, ..none() }
     }
 
     /// Sends records of these lengths, every second one a piece; what arrives, and how often a push was refused.
-    fn run(faults: Faults, seed: u64, lengths: &[usize]) -> (Kept, u32) {
-        let mut faulty = Faulty::new(Box::new(Loopback::new(0)), faults, seed, 0, 1);
+    fn run(faults: Faults, lengths: &[usize]) -> (Kept, u32) {
+        let mut faulty = Faulty::new(Box::new(Loopback::new(0)), faults);
         let (mut kept, mut refused) = (Kept::default(), 0);
         for (number, &length) in (0_u64..).zip(lengths) {
             let kind = if number % 2 == 0 { Kind::Eager } else { Kind::Data };
             let payload = u32::try_from(length).unwrap();
             let header = Header { id: number, payload, ..Header::new(kind) };
-            while !faulty.push(0, &header, &vec![7; length], false).unwrap() {
+            while !faulty.push(0, &header, &vec![7; length], Tier::Bulk, false).unwrap() {
                 refused += 1;
                 if !faulty.poll(&mut kept).unwrap() {
                     assert!(faulty.peers[0].lost, "a refused push ends no wait");
@@ -307,7 +335,7 @@ mod tests {
         fn nothing_is_lost_or_doubled_and_only_pieces_leave_their_order(
             seed in 1_u64.., lengths in proptest::collection::vec(1..50_usize, 1..60),
         ) {
-            let (kept, _) = run(all(), seed, &lengths);
+            let (kept, _) = run(all(seed), &lengths);
             let whole = kept.records.iter().filter(|(header, _)| header.kind == Kind::Eager as u8);
             let whole: Vec<u64> = whole.map(|(header, _)| header.id).collect();
             prop_assert_eq!(whole, (0..lengths.len() as u64).step_by(2).collect::<Vec<_>>());
@@ -327,20 +355,20 @@ mod tests {
     #[test]
     fn every_fault_happens_and_the_same_seed_does_the_same() {
         let lengths = [40; 200];
-        let (kept, refused) = run(all(), 1, &lengths);
+        let (kept, refused) = run(all(1), &lengths);
         assert!(refused > 20);
         assert!(kept.records.len() > 220, "pieces were split");
         let offsets: Vec<(u64, u64)> = kept.records.iter().map(|(header, _)| (header.id, header.tag)).collect();
         assert!(!offsets.is_sorted(), "pieces were reordered");
         let ids = |kept: &Kept| kept.records.iter().map(|(header, _)| (header.id, header.tag)).collect::<Vec<_>>();
-        assert_eq!(ids(&run(all(), 1, &lengths).0), ids(&kept));
-        assert_ne!(ids(&run(all(), 2, &lengths).0), ids(&kept));
-        assert_eq!(run(Faults::default(), 1, &lengths).0.records.len(), 200);
+        assert_eq!(ids(&run(all(1), &lengths).0), ids(&kept));
+        assert_ne!(ids(&run(all(2), &lengths).0), ids(&kept));
+        assert_eq!(run(none(), &lengths).0.records.len(), 200);
     }
 
     #[test]
     fn a_peer_fails_after_so_many_records() {
-        let (kept, _) = run(Faults { lose_after: Some(5), ..all() }, 1, &[1; 20]);
+        let (kept, _) = run(Faults { lose_after: Some(5), ..all(1) }, &[1; 20]);
         assert_eq!(kept.records.len(), 5);
         let [Departure::Lost(reason)] = &kept.departed[..] else { panic!("{:?}", kept.departed) };
         assert!(reason.contains("faulty.lose_after"), "{reason}");

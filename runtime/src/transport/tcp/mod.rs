@@ -25,6 +25,7 @@ use super::{
 use crate::{
     bootstrap::messages::JobKey,
     error::{Context, Result},
+    protocol::{Capabilities, Channels, Tier},
 };
 use dial::{Call, Dial, Step};
 use handshake::{Claim, Progress};
@@ -468,7 +469,23 @@ struct Ready {
 }
 
 impl Transport for Tcp {
-    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], later: bool) -> Result<bool> {
+    fn capabilities(&self) -> Capabilities {
+        let why = match self.settings.lanes {
+            1 => "every size takes one connection, which never waits to fill a packet",
+            _ => "all but pieces of large messages take the first connection, which never waits to fill a packet",
+        };
+        Capabilities {
+            name: "tcp",
+            inline: 0,
+            eager: self.largest,
+            piece: self.largest,
+            channels: Channels::One { why },
+            direct_read: None,
+            slow_poll: true,
+        }
+    }
+
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _tier: Tier, later: bool) -> Result<bool> {
         if self.departed[peer] {
             return Ok(false);
         }
@@ -489,10 +506,6 @@ impl Transport for Tcp {
             }
             _ => Ok(false),
         }
-    }
-
-    fn largest_payload(&self) -> usize {
-        self.largest
     }
 
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {

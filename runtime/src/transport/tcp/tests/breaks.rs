@@ -57,7 +57,7 @@ fn assemble(kept: &Kept) -> Vec<(Header, Vec<u8>)> {
 /// Both ranks send `count` records to each other while their connections break at random points.
 fn exchange(lanes: usize, count: u64, seed: u64, break_one_in: u64) -> (Vec<Tcp>, Vec<Kept>) {
     let (mut ranks, mut kept) = (ranks_with(&[1, 1], lanes, |_| {}), kept(2));
-    let largest = ranks[0].largest_payload();
+    let largest = ranks[0].capabilities().piece;
     let mut chance = Chance(seed);
     let mut sent = [0_u64; 2];
     let mut arrived = [0_usize; 2];
@@ -66,7 +66,7 @@ fn exchange(lanes: usize, count: u64, seed: u64, break_one_in: u64) -> (Vec<Tcp>
         for rank in 0..2 {
             for _ in 0..chance.next() % 40 {
                 let (header, payload) = record(sent[rank], largest);
-                if sent[rank] == count || !ranks[rank].push(1 - rank, &header, &payload, chance.next() % 2 == 0).unwrap() {
+                if sent[rank] == count || !ranks[rank].push(1 - rank, &header, &payload, Tier::Bulk, chance.next() % 2 == 0).unwrap() {
                     break;
                 }
                 sent[rank] += 1;
@@ -90,7 +90,7 @@ fn exchange(lanes: usize, count: u64, seed: u64, break_one_in: u64) -> (Vec<Tcp>
 #[test]
 fn a_hundred_thousand_records_of_every_kind_survive_connections_that_break_at_random_points() {
     let (ranks, kept) = exchange(1, 100_000, 7, 400);
-    let largest = ranks[0].largest_payload();
+    let largest = ranks[0].capabilities().piece;
     for (rank, kept) in ranks.iter().zip(&kept) {
         assert!(rank.resent.connections > 20 && rank.resent.bytes > 0, "{:?}", rank.resent);
         let whole = assemble(kept);
@@ -104,7 +104,7 @@ fn a_hundred_thousand_records_of_every_kind_survive_connections_that_break_at_ra
 #[test]
 fn with_several_lanes_only_pieces_leave_their_order() {
     let (ranks, kept) = exchange(4, 20_000, 11, 100);
-    let largest = ranks[0].largest_payload();
+    let largest = ranks[0].capabilities().piece;
     for (rank, kept) in ranks.iter().zip(&kept) {
         assert!(rank.resent.connections > 8, "{:?}", rank.resent);
         assert_eq!(rank.slots[rank.first_of(1 - rank.settings.rank)..].iter().take(4).flatten().count(), 4);
@@ -193,7 +193,7 @@ fn what_a_middlebox_had_acknowledged_and_lost_is_sent_again() {
     until_within(Duration::from_secs(120), &mut ranks, &mut kept, |ranks, kept| {
         while sent < 20_000 {
             let payload = vec![sent as u8; (sent as usize * 37) % 900];
-            if !ranks[0].push(1, &message(sent, &payload), &payload, false).unwrap() {
+            if !ranks[0].push(1, &message(sent, &payload), &payload, Tier::Bulk, false).unwrap() {
                 break;
             }
             sent += 1;
@@ -216,7 +216,7 @@ fn a_peer_that_dies_is_lost_at_once_and_the_error_says_both_what_broke_and_why_i
     let (mut ranks, mut kept) = (ranks(&[1, 1]), kept(2));
     let mut sent = false;
     until(&mut ranks, &mut kept, |ranks, kept| {
-        sent = sent || ranks[0].push(1, &message(1, b"x"), b"x", false).unwrap();
+        sent = sent || ranks[0].push(1, &message(1, b"x"), b"x", Tier::Bulk, false).unwrap();
         kept[1].records.len() == 1
     });
     drop(ranks.remove(0));
@@ -235,7 +235,7 @@ fn a_connection_that_cannot_be_replaced_is_given_up_in_time() {
     ranks[1].settings.addresses[0] = vec!["127.0.0.1:1".parse().unwrap()];
     let mut sent = false;
     until(&mut ranks, &mut kept, |ranks, kept| {
-        sent = sent || ranks[0].push(1, &message(1, b"x"), b"x", false).unwrap();
+        sent = sent || ranks[0].push(1, &message(1, b"x"), b"x", Tier::Bulk, false).unwrap();
         kept[1].records.len() == 1
     });
     // From now on whoever dials is taken in and sent away again.
@@ -253,7 +253,7 @@ fn without_reconnecting_a_broken_connection_is_a_lost_peer() {
     let (mut ranks, mut kept) = (ranks_with(&[1, 1], 1, |settings| settings.reconnect = Duration::ZERO), kept(2));
     let mut sent = false;
     until(&mut ranks, &mut kept, |ranks, kept| {
-        sent = sent || ranks[0].push(1, &message(1, b"x"), b"x", false).unwrap();
+        sent = sent || ranks[0].push(1, &message(1, b"x"), b"x", Tier::Bulk, false).unwrap();
         kept[1].records.len() == 1
     });
     ranks[0].sever(1);
@@ -269,7 +269,7 @@ fn a_farewell_waits_for_the_pieces_on_the_other_lanes() {
         while sent < 600 {
             let payload = [sent as u8; 1000];
             let header = Header { id: sent, payload: 1000, ..Header::new(Kind::Data) };
-            if !ranks[0].push(1, &header, &payload, false).unwrap() {
+            if !ranks[0].push(1, &header, &payload, Tier::Bulk, false).unwrap() {
                 return false;
             }
             sent += 1;
