@@ -13,6 +13,7 @@ fn widen_bf16(bits: u16) -> f32 {
 }
 
 #[inline(always)]
+#[allow(clippy::cast_possible_truncation)] // After the shift 16 bits are left.
 fn narrow_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
@@ -34,6 +35,7 @@ fn widen_f16(bits: u16) -> f32 {
 /// After F. Giesen's `float_to_half_fast3_rtne`: normal results by integer rounding, subnormal ones by the rounding of an
 /// addition.
 #[inline(always)]
+#[allow(clippy::cast_possible_truncation)] // Sign and magnitude are in the lower 16 bits.
 fn narrow_f16(value: f32) -> u16 {
     const INFINITY: u32 = 0x7f80_0000;
     /// The smallest `f32` that is too large: 65,536.
