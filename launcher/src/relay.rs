@@ -123,6 +123,7 @@ fn send(link: &Link, frame: Result<Vec<u8>, frame::FrameError>) {
 fn upward(host: u32, event: LinkEvent, routes: &Routes) -> FromAgent {
     let said = match event {
         LinkEvent::Stage(text) => FromBelow::Stage(text),
+        LinkEvent::Unguarded => FromBelow::Unguarded,
         LinkEvent::Ended(failure) => {
             routes.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, next| *next != host);
             FromBelow::Ended(failure.message)

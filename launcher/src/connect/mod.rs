@@ -66,6 +66,8 @@ pub enum LinkEvent {
     Stage(String),
     /// The agent said something.
     Frame(FromAgent),
+    /// The agent is lost, and its guard has not ended in order: nobody there has seen to it that nothing is left.
+    Unguarded,
     /// The link is down and its thread ends; why, unless it was expected.
     Ended(Failure),
 }
@@ -234,8 +236,11 @@ impl Session {
         }
     }
 
-    /// The failure of a link whose agent was there.
-    fn lost(&self, how: &str) -> Failure {
+    /// The failure of a link whose agent was there, with the exit code of its guard, if there was one.
+    fn lost(&self, how: &str, code: Option<i32>) -> Failure {
+        if code != Some(i32::from(ExitCode::Internal.number())) {
+            (self.intake.deliver)(LinkEvent::Unguarded);
+        }
         let said = match self.intake.errors.text() {
             said if said.is_empty() => String::new(),
             said => format!("; it said: {said}"),

@@ -74,11 +74,11 @@ pub(super) fn run(session: &mut Session, command: &Command, kind: Kind) -> Failu
         }
     }
     let described = describe(status);
+    let code = status.and_then(|s| s.exit_status());
     match end {
         End::Failed(failure) => failure,
-        _ if session.intake.stream.is_open() => session.lost(&described),
+        _ if session.intake.stream.is_open() => session.lost(&described, code),
         _ => {
-            let code = status.and_then(|s| s.exit_status());
             if kind == Kind::External {
                 session.cause = retry::cause(code, &session.intake.said());
             }

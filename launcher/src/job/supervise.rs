@@ -11,7 +11,6 @@ use super::status::Status;
 use super::stdin::Stdin;
 use super::watch::Watch;
 use super::wishes::{self, Wishes};
-use crate::agent::descendants;
 use crate::cli::{self, OnFailure, Run};
 use crate::connect::{self, How, Link, LinkEvent, SshClient};
 use crate::exit::{ExitCode, Failure};
@@ -307,9 +306,6 @@ impl Supervisor {
         if self.report_phases {
             self.sink.notice(&self.watch.report(Instant::now()));
         }
-        if let Some(job) = self.job.lost_agent() {
-            descendants::end_job(job);
-        }
         self.sink.close(self.job.outcome().is_some());
         while let Ok(message) = messages.recv() {
             match message {
@@ -336,6 +332,7 @@ fn message(host: usize, event: LinkEvent, sink: &Sink) -> Option<Message> {
             let host = host as usize;
             let event = match said {
                 FromBelow::Stage(stage) => LinkEvent::Stage(stage),
+                FromBelow::Unguarded => LinkEvent::Unguarded,
                 FromBelow::Ended(reason) => LinkEvent::Ended(internal(&reason)),
                 FromBelow::Message(bytes) => match frame::decode(&bytes) {
                     // One within another would never end.
@@ -351,6 +348,7 @@ fn message(host: usize, event: LinkEvent, sink: &Sink) -> Option<Message> {
         }
         LinkEvent::Stage(stage) => Message::Job(Event::Stage(host, stage)),
         LinkEvent::Frame(frame) => Message::Job(Event::Frame(host, frame)),
+        LinkEvent::Unguarded => Message::Job(Event::Unguarded(host)),
         LinkEvent::Ended(failure) => Message::Job(Event::Ended(host, failure)),
     })
 }

@@ -202,6 +202,8 @@ pub enum FromBelow {
     Stage(String),
     /// A [`FromAgent`], encoded; never one from below itself.
     Message(#[serde(with = "serde_bytes")] Bytes),
+    /// The connection that ends now leads to a host where nobody has seen to it that nothing is left.
+    Unguarded,
     /// The connection is down, and why.
     Ended(String),
 }

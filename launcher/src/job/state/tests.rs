@@ -141,7 +141,8 @@ impl World {
                     (host, ToAgent::Describe(detail)) => format!("describe {host} {detail:?}"),
                     (host, ToAgent::Stop { signal: libc::SIGTERM }) => format!("stop {host}"),
                     (host, ToAgent::Stop { signal }) => format!("stop {host} with {signal}"),
-                    (_, ToAgent::Reach(_) | ToAgent::Leave { .. } | ToAgent::Below { .. } | ToAgent::Sweep { .. }) => {
+                    (host, ToAgent::Sweep { job }) => format!("sweep {host} {job}"),
+                    (_, ToAgent::Reach(_) | ToAgent::Leave { .. } | ToAgent::Below { .. }) => {
                         unreachable!("made when actions are carried out")
                     }
                 },
@@ -688,6 +689,63 @@ fn output_that_cannot_be_written_ends_the_job_and_says_why() {
     assert_eq!(w.did(), ["stop 0", "stop 1"]);
 }
 
+#[test]
+fn what_an_agent_and_its_guard_left_is_ended_by_another_agent() {
+    let mut w = World::running();
+    w.event(Event::Unguarded(1));
+    w.ended(1);
+    assert_eq!(w.did(), ["stop 0", "connect 1"]);
+    w.done(0);
+    assert!(!w.finished);
+    w.hello(1, 2);
+    assert_eq!(w.did(), ["sweep 1 job"]);
+    w.done(1);
+    assert!(w.finished);
+    assert_eq!((w.code(), w.message()), (70, "host 1 lost"));
+    assert!(w.job.deadline().is_none());
+}
+
+#[test]
+fn a_host_that_cannot_be_swept_is_named_and_waited_for_no_longer_than_for_an_agent() {
+    for late in [true, false] {
+        let mut w = World::running();
+        w.event(Event::Unguarded(1));
+        w.ended(1);
+        w.done(0);
+        w.did();
+        w.event(Event::Stage(1, "connecting to it".into()));
+        if late {
+            w.pass(S + CONFIRM);
+        } else {
+            w.ended(1);
+        }
+        assert!(w.finished);
+        let told = w.did();
+        for part in ["host b", "SPMD_JOB=job", if late { "connecting to it" } else { "host 1 lost" }] {
+            assert!(told[0].contains(part), "{told:?}");
+        }
+        assert_eq!(w.message(), "host 1 lost");
+    }
+}
+
+#[test]
+fn a_job_that_goes_on_sweeps_after_a_lost_agent_and_so_does_none_that_is_to_leave_at_once() {
+    let mut w = World::begin(Plan { keep_going: true, ..plan(&[("a", Some(2)), ("b", Some(2))], None) });
+    w.hello(0, 2);
+    w.hello(1, 2);
+    (0..4).for_each(|rank| w.init(rank));
+    w.did();
+    w.event(Event::Unguarded(1));
+    w.ended(1);
+    assert!(w.did().contains(&"connect 1".to_string()));
+    w.hello(1, 2);
+    w.done(1);
+    assert!(!w.finished, "the others go on");
+    let mut w = World::running();
+    (0..3).for_each(|_| w.event(Event::Signal(libc::SIGINT)));
+    assert!(w.finished);
+}
+
 /// Random events in random order: whatever happens, a job that is interrupted and given time ends, once, and its
 /// outcome is never lost.
 mod any_order {
@@ -695,7 +753,7 @@ mod any_order {
     use proptest::prelude::*;
 
     fn step() -> impl Strategy<Value = (u8, usize, i32)> {
-        (0..21_u8, 0..4_usize, 0..3_i32)
+        (0..22_u8, 0..4_usize, 0..3_i32)
     }
 
     proptest! {
@@ -722,6 +780,7 @@ mod any_order {
                     8 => w.pass(100 * MS),
                     9 => w.event(Event::Signal(libc::SIGINT)),
                     10 => w.event(Event::Stdin(vec![1])),
+                    13 => w.event(Event::Unguarded(host)),
                     14 => w.event(Event::Signal(libc::SIGTSTP)),
                     15 => w.event(Event::Signal(libc::SIGCONT)),
                     16 => w.event(Event::Signal(libc::SIGQUIT)),
