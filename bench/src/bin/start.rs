@@ -166,13 +166,7 @@ impl Hosts {
     }
 }
 
-fn measure(
-    options: &Options,
-    rsrun: &Path,
-    own: &Path,
-    peers: &[Peer],
-    hosts: Option<&Hosts>,
-) -> Result<(), Failure> {
+fn measure(options: &Options, rsrun: &Path, own: &Path, peers: &[Peer], hosts: Option<&Hosts>) -> Result<(), Failure> {
     let words = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
     println!("{} processors; medians of {} rounds in ms", std::thread::available_parallelism()?, options.runs);
     for &ranks in &options.ranks {
@@ -221,9 +215,8 @@ fn measure(
         }
         if let (Some(init), Some(bare)) = (median("rsrun init"), median("bare")) {
             println!("  rsrun init / bare start      {:>6.2}", init / bare);
-            let fastest = |what: &str| {
-                peers.iter().filter_map(|peer| median(&format!("{} {what}", peer.name))).reduce(f64::min)
-            };
+            let fastest =
+                |what: &str| peers.iter().filter_map(|peer| median(&format!("{} {what}", peer.name))).reduce(f64::min);
             if let Some(fastest) = fastest("init") {
                 println!("  rsrun init / faster peer     {:>6.3}", init / fastest);
             }

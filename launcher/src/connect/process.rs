@@ -3,7 +3,8 @@
 //! Carries bytes between the child's pipes and the link; decides how long a child may take to go away.
 
 use super::child::{Child, Start};
-use super::{Outgoing, Session, command, is_ready, poll_for, retry};
+use super::waiting::{is_ready, poll_for};
+use super::{Outgoing, Session, command, retry};
 use crate::exit::{ExitCode, Failure};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{PidfdFlags, Signal, WaitStatus, kill_process_group, pidfd_open};

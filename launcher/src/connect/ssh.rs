@@ -6,7 +6,8 @@
 use super::known_hosts::{KnownHosts, Verdict, key_type};
 use super::retry::Cause;
 use super::ssh_config::SshHost;
-use super::{Outgoing, Session, command, poll_for};
+use super::waiting::poll_for;
+use super::{Outgoing, Session, command};
 use crate::exit::{ExitCode, Failure};
 use rustix::event::{PollFd, PollFlags};
 use ssh2::{BlockDirections, Channel, MethodType};
