@@ -3,7 +3,7 @@
 //! Reads hostfiles and looks at this machine; connects to nobody and decides nothing that can change later.
 
 use super::apps;
-use super::sink::Style;
+use super::sink::{self, Style};
 use super::state::{Plan, Tree};
 use super::wishes::{self, Wishes};
 use crate::cli::{self, OnFailure, Run};
@@ -33,7 +33,7 @@ pub(super) fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>)
         (None, []) => vec![HostSpec::this_machine()],
         (None, lists) => hosts::list::parse(lists).map_err(|e| Failure::new(ExitCode::Usage, e))?,
     };
-    let (apps, missing) = apps::plan(&run.apps)?;
+    let (apps, missing) = apps::plan(&run.apps, run.ranks())?;
     let Wishes { request, detail, topologies, report, ending } = wishes::understand(run, &mut hosts)?;
     let key: [u8; 32] = crate::random(32).try_into().map_err(|_| internal("a key has 32 bytes"))?;
     let start = Start {
@@ -86,9 +86,8 @@ fn output_window(ranks: Option<u32>) -> u32 {
 pub(super) fn style(options: &cli::Options, window: u32) -> Result<Style, Failure> {
     let directory = options.output_dir.clone();
     if let Some(directory) = &directory {
-        std::fs::create_dir_all(directory).map_err(|error| {
-            let text = format!("--output-dir {}: the directory cannot be made: {error}", directory.display());
-            Failure::new(ExitCode::Directory, text)
+        sink::prepare(directory, options.output_overwrite).map_err(|reason| {
+            Failure::new(ExitCode::Directory, format!("--output-dir {}: {reason}", directory.display()))
         })?;
     }
     let tag = options.tag.unwrap_or_default();
