@@ -7,6 +7,7 @@ pub mod apps;
 pub mod lines;
 mod preflight;
 mod release;
+mod signals;
 pub mod sink;
 pub mod state;
 mod status;

@@ -4,6 +4,7 @@
 
 use super::apps;
 use super::preflight;
+use super::signals;
 use super::sink::{self, Sink, SinkEvent, Style};
 use super::state::{Action, Ending, Event, Job, Plan};
 use super::status::{Destination, Status};
@@ -73,7 +74,12 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     let how = how(&settings, open_files, &plan)?;
     let style = style(&run.options, plan.start.output_window)?;
     // Not before: while files are read, which may take for ever, a signal must end us as it ends any program.
-    watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
+    let signalled = sender.clone();
+    signals::watch(move |signal| {
+        let message = if signal == libc::SIGCONT { Message::Continued } else { Message::Job(Event::Signal(signal)) };
+        signalled.send(message).is_ok()
+    })
+    .map_err(|e| internal(&format!("signals: {e}")))?;
     let report = sender.clone();
     let slots: Vec<_> = plan.hosts.iter().map(|host| host.slots).collect();
     preflight::open_files(map::needed(&slots, plan.placement.ranks), getrlimit(Resource::Nofile).current)?;
@@ -302,33 +308,6 @@ impl Supervisor {
             }
         }
     }
-}
-
-fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
-    let watched = [
-        libc::SIGINT,
-        libc::SIGTERM,
-        libc::SIGHUP,
-        libc::SIGQUIT,
-        libc::SIGUSR1,
-        libc::SIGUSR2,
-        libc::SIGTSTP,
-        libc::SIGCONT,
-        libc::SIGWINCH,
-    ];
-    // What rsrun was started to ignore stays ignored: `nohup rsrun`, or `rsrun &` in a shell without job control.
-    let mut signals =
-        signal_hook::iterator::Signals::new(watched.into_iter().filter(|signal| !sys::is_ignored(*signal)))?;
-    std::thread::Builder::new().name("signals".to_string()).spawn(move || {
-        for signal in signals.forever() {
-            let message =
-                if signal == libc::SIGCONT { Message::Continued } else { Message::Job(Event::Signal(signal)) };
-            if sender.send(message).is_err() {
-                return;
-            }
-        }
-    })?;
-    Ok(())
 }
 
 /// The plan of the job, and the names of `-x` variables that are not set here.
