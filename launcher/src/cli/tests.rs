@@ -160,7 +160,7 @@ proptest::proptest! {
             0..8
         )
     ) {
-        match parse(super::tests::words(&words)) {
+        match parse(self::words(&words)) {
             Ok(Invocation::Run(run)) => {
                 proptest::prop_assert!(!run.apps.is_empty() || run.options.placement.dry_run);
             }
