@@ -3,6 +3,7 @@
 //! One thread runs the loop; all others only send it events.
 
 use super::apps;
+use super::insight::Collector;
 use super::preflight;
 use super::sink::{Sink, SinkEvent, Style};
 use super::state::{Action, Ending, Event, Job, Plan};
@@ -20,7 +21,7 @@ use crate::settings::{self, Settings};
 use crate::{progress, sys};
 use rustix::process::{Resource, Signal, getpid, getrlimit, kill_process};
 use spmd::bootstrap::frame;
-use spmd::bootstrap::messages::{JobKey, Start, StdinTarget};
+use spmd::bootstrap::messages::{FromAgent, JobKey, Start, StdinTarget};
 use spmd::config::keys;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -62,6 +63,7 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     let (plan, missing) = plan(run, &settings)?;
     let how = how(&settings, open_files, &plan)?;
     let style = style(&run.options, plan.start.output_window)?;
+    let insight = Collector::begin(&settings.snapshot)?;
     // Not before: while files are read, which may take for ever, a signal must end us as it ends any program.
     watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
     let report = sender.clone();
@@ -96,6 +98,7 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
         watch: Watch::new(begun),
         progress: progress::is_possible().then(|| begun + progress::PATIENCE),
         report_phases: run.options.phases,
+        insight,
         shows,
         picture,
         failure: None,
@@ -118,6 +121,7 @@ struct Supervisor {
     /// When the progress line is due; none: not any more, or there is no terminal.
     progress: Option<Instant>,
     report_phases: bool,
+    insight: Collector,
     /// Reports are what was asked for, and belong on standard output.
     shows: bool,
     /// Where the picture goes.
@@ -136,6 +140,10 @@ impl Supervisor {
                 Some(until) => messages.recv_timeout(until.saturating_duration_since(Instant::now())),
             };
             let event = match message {
+                Ok(Message::Job(Event::Frame(_, FromAgent::RankInsight { rank, insight }))) => {
+                    self.insight.take(rank, insight);
+                    Event::Tick
+                }
                 Ok(Message::Job(event)) => {
                     if let Event::Ended(host, _) = &event {
                         self.links.remove(host);
@@ -262,6 +270,9 @@ impl Supervisor {
             match messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Message::Job(Event::Ended(host, _))) => drop(self.links.remove(&host)),
                 Ok(Message::Job(Event::Signal(_))) | Err(_) => break,
+                Ok(Message::Job(Event::Frame(_, FromAgent::RankInsight { rank, insight }))) => {
+                    self.insight.take(rank, insight);
+                }
                 Ok(Message::Job(event @ Event::OutputBroken(_))) => drop(self.job.handle(Instant::now(), event)),
                 Ok(_) => {}
             }
@@ -269,6 +280,11 @@ impl Supervisor {
         progress::hide();
         if self.report_phases {
             self.sink.notice(&self.watch.report(Instant::now()));
+        }
+        match self.insight.end(self.job.ranks().len()) {
+            Ok(text) if text.is_empty() => {}
+            Ok(text) => self.sink.show(text),
+            Err(failure) => self.failure = self.failure.take().or(Some(failure)),
         }
         if let Some(job) = self.job.lost_agent() {
             descendants::end_job(job);

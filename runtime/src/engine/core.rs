@@ -11,6 +11,7 @@ use crate::{
     error::{Error, Result},
     matching::{Matcher, Pattern},
     protocol::Path,
+    statistics::PeerCounters,
     transport::record::{Header, Kind, Payload},
 };
 use rustc_hash::FxHashMap;
@@ -39,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) outgoing: Vec<VecDeque<Outgoing>>,
     /// Peers with something outgoing.
     pub(crate) busy: Vec<usize>,
+    /// What has been sent to and received from every peer.
+    pub(crate) counters: Vec<PeerCounters>,
     /// Counts everything that may end a wait, so that a waiting call looks only when there is news.
     pub(crate) news: u64,
 }
@@ -53,6 +56,7 @@ impl Core {
             receives: FxHashMap::default(),
             outgoing: (0..size).map(|_| VecDeque::new()).collect(),
             busy: Vec::new(),
+            counters: vec![PeerCounters::default(); size],
             news: 0,
         }
     }
@@ -126,6 +130,7 @@ impl Core {
                 if payload.len() != total {
                     return Err(corrupt("an eager message of another length than announced"));
                 }
+                self.counters[peer].received.eager.add(total);
                 let here = |payload: &mut dyn Payload| {
                     let mut bytes = vec![0; total];
                     payload.copy_to(&mut bytes);
@@ -228,6 +233,7 @@ impl Core {
         let received = received + length;
         receive.arriving = Some((envelope, received));
         if received == envelope.bytes {
+            self.counters[peer].received.rendezvous.add(received);
             self.finish_receive(id, Ok(envelope));
         }
         Ok(())

@@ -114,8 +114,8 @@ impl Job {
                 self.fail(now, Failure::new(ExitCode::Internal, format!("host {name}: {reason}")));
             }
             FromAgent::Done => self.done(now, host),
-            // Output goes to the sink before it comes here.
-            FromAgent::Output { .. } => {}
+            // Output goes to the sink, and what ranks tell of themselves to its collector, before they come here.
+            FromAgent::Output { .. } | FromAgent::RankInsight { .. } => {}
         }
     }
 

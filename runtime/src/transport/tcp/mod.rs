@@ -17,7 +17,7 @@ use super::{Departure, Sink, Transport, record::Header};
 use crate::{
     bootstrap::messages::JobKey,
     error::{Context, Result},
-    protocol::{Capabilities, Channels, Tier},
+    protocol::{Capabilities, Channels, DirectRead, Tier},
 };
 use connection::{Connection, State};
 use dial::{Dial, Progress};
@@ -249,7 +249,7 @@ impl Transport for Tcp {
             eager: self.largest,
             piece: self.largest,
             channels: Channels::One { why: "every size takes one connection, which never waits to fill a packet" },
-            direct_read: None,
+            direct_read: DirectRead::No("a socket reaches no memory of the other process"),
             slow_poll: true,
         }
     }
