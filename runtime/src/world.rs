@@ -401,7 +401,11 @@ impl World {
         runtime.publish(Activity::Finalized);
         match &self.lifeline {
             Lifeline::Agent(control) => control.say(&FromRank::Finalized),
-            Lifeline::Threads(_) | Lifeline::Alone => Ok(()),
+            Lifeline::Threads(crew) => {
+                crew.finish(self.rank());
+                Ok(())
+            }
+            Lifeline::Alone => Ok(()),
         }
     }
 }

@@ -210,6 +210,7 @@ impl Local {
             ToAgent::Release(release) => self.tell_ranks(reactor, &ToRank::Release(release)),
             ToAgent::Refuse { reason } => self.tell_ranks(reactor, &ToRank::Refuse { reason }),
             ToAgent::RankLost { rank, reason } => self.tell_ranks(reactor, &ToRank::Lost { rank, reason }),
+            ToAgent::RanksFinished { ranks } => self.tell_ranks(reactor, &ToRank::Finished { ranks }),
             ToAgent::Stdin { rank, data } => {
                 for (index, own) in self.ranks.iter_mut().enumerate() {
                     if rank.is_none_or(|rank| rank == own.rank) {

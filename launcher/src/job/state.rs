@@ -5,6 +5,7 @@
 
 mod ending;
 mod events;
+mod farewells;
 mod input;
 mod placing;
 mod ranks;
@@ -17,6 +18,7 @@ use super::apps::{self, PlannedApp};
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::HostSpec;
 use crate::placement;
+use farewells::Farewells;
 pub use placing::Ending;
 use ranks::Rank;
 use report::Report;
@@ -204,6 +206,7 @@ pub struct Job {
     lost_agent: bool,
     /// Ranks that failed while the others went on.
     failed: usize,
+    farewells: Farewells,
     /// How many bytes of standard input have been asked for.
     input_asked: u64,
     actions: Vec<Action>,
@@ -238,6 +241,7 @@ impl Job {
             report: None,
             lost_agent: false,
             failed: 0,
+            farewells: Farewells::default(),
             input_asked: 0,
             actions: Vec::new(),
         };
@@ -294,7 +298,8 @@ impl Job {
             _ => None,
         };
         let report = self.report.as_ref().map(|report| report.until);
-        let running = [self.start_deadline(), self.job_deadline(), report, self.signals.deadline()];
+        let running =
+            [self.start_deadline(), self.job_deadline(), report, self.signals.deadline(), self.farewells_due()];
         connecting.chain(phase).chain(running.into_iter().flatten()).min()
     }
 

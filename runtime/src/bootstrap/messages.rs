@@ -129,6 +129,11 @@ pub enum ToAgent {
         /// How it was lost.
         reason: String,
     },
+    /// These ranks have dropped their `World`: nothing more comes from them.
+    RanksFinished {
+        /// The ranks.
+        ranks: Vec<u32>,
+    },
     /// End the job here: this signal, after the snapshot's grace SIGKILL, then [`FromAgent::Done`].
     Stop {
         /// The signal that ranks get first: SIGTERM, or the one that the launcher got.
@@ -405,6 +410,11 @@ pub enum ToRank {
         rank: u32,
         /// How it was lost.
         reason: String,
+    },
+    /// These ranks have dropped their `World`: nothing more comes from them.
+    Finished {
+        /// The ranks.
+        ranks: Vec<u32>,
     },
 }
 

@@ -27,9 +27,13 @@ use crate::{
 use buffer::{Growing, LentPair};
 use hint::Hint;
 pub(crate) use hint::Requested;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use rustc_hash::FxHashMap;
+use std::{
+    any::{Any as AnyType, TypeId},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// What all communicators of a rank share.
@@ -117,7 +121,7 @@ pub struct Communicator {
 struct Inner {
     shared: Arc<Shared>,
     /// For every rank of the communicator its rank in the world.
-    members: Vec<usize>,
+    members: Arc<[usize]>,
     /// This rank's place in `members`.
     rank: usize,
     /// Even; the context of point-to-point messages. The next number is that of collectives.
@@ -128,6 +132,13 @@ struct Inner {
     exchanges: AtomicU64,
     /// Its size hint, and what its children get.
     hint: Hint,
+    attributes: RwLock<FxHashMap<TypeId, Arc<dyn AnyType + Send + Sync>>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.runtime.lock().remove_group(self.context);
+    }
 }
 
 impl Communicator {
@@ -137,8 +148,11 @@ impl Communicator {
     }
 
     fn new(shared: Arc<Shared>, members: Vec<usize>, rank: usize, context: u64, hint: Requested) -> Self {
+        let members: Arc<[usize]> = members.into();
+        shared.runtime.lock().add_group(context, members.clone());
+        let (children, exchanges, attributes) = (0.into(), 0.into(), RwLock::default());
         let hint = Hint::new(hint);
-        let inner = Inner { shared, members, rank, context, children: 0.into(), exchanges: 0.into(), hint };
+        let inner = Inner { shared, members, rank, context, children, exchanges, hint, attributes };
         Communicator { inner: Arc::new(inner) }
     }
 
@@ -341,6 +355,7 @@ impl Communicator {
         let context = self.inner.context;
         let (from, tag) = Self::shown(pattern);
         let activity = Activity::Probe { from, tag };
+        self.runtime().poke()?;
         self.runtime()
             .wait(activity, &mut crate::engine::operation::NoBuffers, |engine, _| {
                 engine.probe(context, pattern).transpose()
@@ -357,6 +372,20 @@ impl Communicator {
         self.runtime().poke()?;
         let found = self.runtime().lock().probe(self.inner.context, pattern)?;
         Ok(found.map(|envelope| self.status(&envelope)))
+    }
+
+    /// What a library keeps with a communicator, by its type: made by `make` when it is asked for first, the same for
+    /// all clones, dropped with the last one (the attributes of MPI 4.1, section 7.7). It is local to this rank.
+    pub fn attribute<T: AnyType + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        let key = TypeId::of::<T>();
+        let kept = self.inner.attributes.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let kept = kept.unwrap_or_else(|| {
+            // Made outside the lock: `make` may use the communicator. Of two that are made at once the first stays.
+            let made = Arc::new(make());
+            let mut attributes = self.inner.attributes.write().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(attributes.entry(key).or_insert(made))
+        });
+        kept.downcast().unwrap_or_else(|_| unreachable!("attributes are kept by their own type"))
     }
 
     /// Begins a collective operation: several sends and receives at once out of borrowed buffers. Every rank of the

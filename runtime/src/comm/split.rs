@@ -22,7 +22,7 @@ impl Communicator {
         let context = self.child_context(0);
         Ok(Communicator::new(
             inner.shared.clone(),
-            inner.members.clone(),
+            inner.members.to_vec(),
             inner.rank,
             context,
             inner.hint.of_children(),

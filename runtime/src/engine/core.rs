@@ -3,8 +3,9 @@
 //! No I/O and no clock: records in, records out. Small messages travel whole (eager); larger ones are announced, and
 //! move when the receiver has room for them (rendezvous).
 
-use super::operation::{
-    Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Receiving, Sending, Source,
+use super::{
+    coverage::Coverage,
+    operation::{Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Receiving, Sending, Source},
 };
 use crate::{
     element::{self, Signature},
@@ -16,9 +17,6 @@ use crate::{
 };
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-
-#[cfg(test)]
-mod tests;
 
 /// What waits for room in a transport, per peer, in order.
 #[derive(Debug)]
@@ -37,6 +35,8 @@ pub(crate) struct Core {
     pub(crate) matcher: Matcher<OperationId, Early>,
     pub(crate) sends: FxHashMap<OperationId, Sending>,
     pub(crate) receives: FxHashMap<OperationId, Receiving>,
+    /// Receives whose sender gave up, with the peer and the bytes that it had sent before and that have not come yet.
+    draining: FxHashMap<OperationId, (usize, u64)>,
     pub(crate) outgoing: Vec<VecDeque<Outgoing>>,
     /// Peers with something outgoing.
     pub(crate) busy: Vec<usize>,
@@ -54,6 +54,7 @@ impl Core {
             matcher: Matcher::default(),
             sends: FxHashMap::default(),
             receives: FxHashMap::default(),
+            draining: FxHashMap::default(),
             outgoing: (0..size).map(|_| VecDeque::new()).collect(),
             busy: Vec::new(),
             counters: vec![PeerCounters::default(); size],
@@ -94,11 +95,24 @@ impl Core {
         buffers: &mut dyn Buffers,
     ) -> OperationId {
         let id = self.new_id();
-        let receive =
-            Receiving { context, expected, landing, aside: Vec::new(), arriving: None, done: None, detached: false };
+        let receive = Receiving {
+            context,
+            expected,
+            landing,
+            aside: Vec::new(),
+            arriving: None,
+            done: None,
+            detached: false,
+            posted: None,
+        };
         self.receives.insert(id, receive);
         match self.matcher.take(context, pattern) {
-            None => self.matcher.post(context, pattern, id),
+            None => {
+                let ticket = self.matcher.post(context, pattern, id);
+                if let Some(receive) = self.receives.get_mut(&id) {
+                    receive.posted = Some(ticket);
+                }
+            }
             Some(early) => {
                 let envelope = Envelope { source: early.source, tag: early.tag, bytes: early.message.total };
                 let signature = early.message.signature;
@@ -156,10 +170,7 @@ impl Core {
             },
             Kind::Discard => self.finish_send(header.id, Ok(())),
             Kind::Data => self.take_piece(peer, header, payload, buffers)?,
-            Kind::Abandon => {
-                let reason = format!("rank {peer} gave up sending a message that was under way");
-                self.finish_receive(header.id, Err(Error::Aborted { reason }));
-            }
+            Kind::Abandon => self.lose_rest(peer, header.id, header.tag)?,
             Kind::Bye => return Err(corrupt("a farewell outside its connection")),
         }
         Ok(())
@@ -189,7 +200,7 @@ impl Core {
         let Some(receive) = self.receives.get_mut(&id) else { return };
         match accept(rank, receive, envelope, signature) {
             Ok(()) => {
-                receive.arriving = Some((envelope, 0));
+                receive.arriving = Some((envelope, Coverage::new(envelope.bytes)));
                 let reply = Header { id: sender, tag: id, ..Header::new(Kind::ClearToSend) };
                 self.enqueue(envelope.source, Outgoing::Record(reply));
             }
@@ -210,32 +221,44 @@ impl Core {
         buffers: &mut dyn Buffers,
     ) -> Result<()> {
         let corrupt = |what| Error::Corrupt { peer, what };
-        let id = header.id;
-        let Some(receive) = self.receives.get_mut(&id) else {
-            // The sender has given it up, and a piece was overtaken by that news.
-            return if id <= self.next_operation { Ok(()) } else { Err(corrupt("a piece that nobody asked for")) };
-        };
-        let Some((envelope, received)) = receive.arriving.filter(|(envelope, _)| envelope.source == peer) else {
-            return Err(corrupt("a piece of a message that it did not announce"));
-        };
-        let length = payload.len();
-        let at = usize::try_from(header.tag).unwrap_or(usize::MAX);
-        if length == 0
-            || length > envelope.bytes - received
-            || at.checked_add(length).is_none_or(|end| end > envelope.bytes)
-        {
-            return Err(corrupt("a piece beyond the end of its message"));
-        }
-        if receive.done.is_some() {
+        if let Some((_, missing)) = self.draining.get_mut(&header.id).filter(|(source, _)| *source == peer) {
+            *missing = missing
+                .checked_sub(payload.len() as u64)
+                .ok_or(corrupt("a piece of a message after all that it had sent"))?;
+            if *missing == 0 {
+                self.draining.remove(&header.id);
+            }
             return Ok(());
         }
+        let receive = self.receives.get_mut(&header.id).ok_or(corrupt("a piece of a message that nobody asked for"))?;
+        let Some((envelope, coverage)) = receive.arriving.as_mut().filter(|(envelope, _)| envelope.source == peer)
+        else {
+            return Err(corrupt("a piece of a message that it did not announce"));
+        };
+        coverage.add(header.tag, payload.len()).map_err(|bad| corrupt(bad.describe()))?;
+        let (envelope, complete) = (*envelope, coverage.is_complete());
+        let at = usize::try_from(header.tag).map_err(|_| corrupt("an offset beyond this machine"))?;
         land(receive, at, payload, buffers);
-        let received = received + length;
-        receive.arriving = Some((envelope, received));
-        if received == envelope.bytes {
-            self.counters[peer].received.rendezvous.add(received);
-            self.finish_receive(id, Ok(envelope));
+        if complete {
+            self.counters[peer].received.rendezvous.add(envelope.bytes);
+            self.finish_receive(header.id, Ok(envelope));
         }
+        Ok(())
+    }
+
+    /// The sender has given up after `sent` bytes, some of which may still be on their way.
+    fn lose_rest(&mut self, peer: usize, id: OperationId, sent: u64) -> Result<()> {
+        let corrupt = |what| Error::Corrupt { peer, what };
+        let Some(receive) = self.receives.get(&id).filter(|receive| receive.is_arriving_from(peer)) else {
+            return Err(corrupt("the end of a message that it did not announce"));
+        };
+        let received = receive.arriving.as_ref().map_or(0, |(_, coverage)| coverage.received()) as u64;
+        let missing = sent.checked_sub(received).ok_or(corrupt("a message longer than what it sent"))?;
+        if missing > 0 {
+            self.draining.insert(id, (peer, missing));
+        }
+        let reason = format!("rank {peer} gave up sending a message that was under way");
+        self.finish_receive(id, Err(Error::Aborted { reason }));
         Ok(())
     }
 
@@ -255,6 +278,7 @@ impl Core {
         if receive.detached {
             self.receives.remove(&id);
         } else {
+            receive.arriving = None;
             receive.done = Some(result);
         }
     }
@@ -266,32 +290,32 @@ impl Core {
             send.detached = true;
             return;
         }
-        let (peer, receiver) = (send.peer, send.receiver.filter(|_| send.done.is_none()));
+        let (peer, sent, receiver) = (send.peer, send.sent as u64, send.receiver.filter(|_| send.done.is_none()));
         self.sends.remove(&id);
         if let Some(receiver) = receiver {
-            self.enqueue(peer, Outgoing::Record(Header { id: receiver, ..Header::new(Kind::Abandon) }));
+            self.enqueue(peer, Outgoing::Record(Header { id: receiver, tag: sent, ..Header::new(Kind::Abandon) }));
         }
     }
 
     /// Nobody will wait for this receive: withdrawn, or, when its message is arriving, finished into nowhere.
     pub(crate) fn abandon_receive(&mut self, id: OperationId) {
         let Some(receive) = self.receives.get_mut(&id) else { return };
-        if receive.done.is_none() && receive.arriving.is_some() {
+        if receive.arriving.is_some() {
             receive.landing = Landing::Nowhere;
             receive.detached = true;
             return;
         }
-        let context = receive.context;
-        self.matcher.withdraw(context, &id);
+        if let Some(ticket) = receive.posted {
+            self.matcher.withdraw(receive.context, ticket);
+        }
         self.receives.remove(&id);
     }
 
     /// Nothing more comes from or reaches `peer`: everything that waits for it ends with this error.
     pub(crate) fn fail_peer(&mut self, peer: usize, error: &Error) {
         let mut receives = self.matcher.take_waiting_for(peer);
-        let arriving =
-            |receive: &Receiving| receive.done.is_none() && receive.arriving.is_some_and(|(e, _)| e.source == peer);
-        receives.extend(self.receives.iter().filter(|(_, receive)| arriving(receive)).map(|(id, _)| *id));
+        let arriving = self.receives.iter().filter(|(_, receive)| receive.is_arriving_from(peer));
+        receives.extend(arriving.map(|(id, _)| *id));
         for id in receives {
             self.finish_receive(id, Err(error.clone()));
         }
@@ -300,6 +324,7 @@ impl Core {
         for id in sends {
             self.finish_send(id, Err(error.clone()));
         }
+        self.draining.retain(|_, (source, _)| *source != peer);
         self.outgoing[peer].clear();
         self.busy.retain(|busy| *busy != peer);
         self.news += 1;
@@ -341,11 +366,7 @@ fn land(receive: &mut Receiving, at: usize, payload: &mut dyn Payload, buffers: 
         Landing::Owned(buffer) | Landing::Growing(buffer) => payload.copy_to(&mut buffer.bytes_mut()[at..at + length]),
         Landing::Lent(lent) => match buffers.destination(*lent) {
             Some(room) => payload.copy_to(&mut room[at..at + length]),
-            None => {
-                let mut bytes = vec![0; length];
-                payload.copy_to(&mut bytes);
-                receive.aside.push((at, bytes));
-            }
+            None => receive.keep_aside(at, payload),
         },
         Landing::Nowhere => {}
     }

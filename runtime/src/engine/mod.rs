@@ -3,7 +3,10 @@
 //! One engine a rank, behind one lock. Whoever waits makes progress for everybody.
 
 mod core;
+mod coverage;
 pub(crate) mod operation;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, Span, WAKE_TOKEN, Waiting};
@@ -21,6 +24,7 @@ use crate::{
 };
 use core::{Core, Outgoing};
 use operation::{Buffers, Envelope, Expected, Landing, OperationId, OwnedBuffer, Sending, Source};
+use rustc_hash::FxHashMap;
 use std::{
     os::fd::OwnedFd,
     sync::Arc,
@@ -71,6 +75,12 @@ pub(crate) struct Engine {
     departed: Vec<Option<Departed>>,
     /// How many of them do not count yet.
     uncounted: usize,
+    /// How many of them count.
+    counted: usize,
+    /// A wildcard receive may wait in vain: to be looked at after the next progress, which may bring its message.
+    doubtful_wildcards: bool,
+    /// By the context of its point-to-point messages, who is in a communicator.
+    groups: FxHashMap<u64, Group>,
     /// How long a departure is kept back: where a launcher watches, it knows the cause and ends the job.
     keep_back: Duration,
     /// Set once: every later call fails with it.
@@ -102,6 +112,17 @@ struct Report {
     tell: Box<dyn FnMut(Statistics) + Send>,
 }
 
+/// The ranks of a communicator, as far as wildcards must know them.
+struct Group {
+    members: Arc<[usize]>,
+    /// Lost members that a wildcard receive or probe has reported: the next one waits for those that are left.
+    reported: Vec<usize>,
+    /// How many departures counted when the members were last looked at.
+    checked_at: usize,
+    /// All members but this rank were gone then.
+    is_deserted: bool,
+}
+
 struct Departed {
     departure: Departure,
     counts_from: Instant,
@@ -118,6 +139,9 @@ impl Engine {
             hosts,
             departed: (0..size).map(|_| None).collect(),
             uncounted: 0,
+            counted: 0,
+            doubtful_wildcards: false,
+            groups: FxHashMap::default(),
             keep_back,
             fatal: None,
             unflushed: false,
@@ -257,6 +281,7 @@ impl Engine {
             self.core.abandon_receive(id);
             return Err(error);
         }
+        self.doubtful_wildcards |= self.counted > 0 && pattern.source.is_none();
         Ok(id)
     }
 
@@ -264,8 +289,10 @@ impl Engine {
         if let Some(found) = self.core.matcher.peek(context, pattern) {
             return Ok(Some(Envelope { source: found.source, tag: found.tag, bytes: found.message.total }));
         }
-        if let Some(source) = pattern.source {
-            self.check(source, "a probe for it")?;
+        match pattern.source {
+            Some(source) => self.check(source, "a probe for it")?,
+            None if self.counted > 0 => self.wildcard_error(context, "a probe for any rank").map_or(Ok(()), Err)?,
+            None => {}
         }
         Ok(None)
     }
@@ -343,6 +370,24 @@ impl Engine {
         }
     }
 
+    /// The launcher says that this rank has dropped its world; its transport knows when nothing more can come from it.
+    pub(crate) fn peer_finished(&mut self, peer: usize) {
+        let known = self.departed.get(peer).is_none_or(Option::is_some);
+        if !known && peer != self.core.rank {
+            self.transport(peer).peer_finished(peer);
+        }
+    }
+
+    /// A communicator of this rank has come to be.
+    pub(crate) fn add_group(&mut self, context: u64, members: Arc<[usize]>) {
+        self.groups.insert(context, Group { members, reported: Vec::new(), checked_at: 0, is_deserted: false });
+    }
+
+    /// Nobody holds the communicator any more.
+    pub(crate) fn remove_group(&mut self, context: u64) {
+        self.groups.remove(&context);
+    }
+
     /// Moves what can be moved now; `true` when anything moved.
     pub(crate) fn progress(&mut self, buffers: &mut dyn Buffers) -> Result<bool> {
         if let Some(fatal) = &self.fatal {
@@ -390,6 +435,9 @@ impl Engine {
         if self.uncounted > 0 {
             moved |= self.count_departures();
         }
+        if std::mem::take(&mut self.doubtful_wildcards) {
+            self.end_wildcards();
+        }
         Ok(moved)
     }
 
@@ -404,12 +452,49 @@ impl Engine {
             {
                 departed.counted = true;
                 self.uncounted -= 1;
+                self.counted += 1;
                 let error = departure_error(peer, &self.hosts[peer], &departed.departure, "what waits for it");
                 self.core.fail_peer(peer, &error);
                 any = true;
             }
         }
+        self.doubtful_wildcards |= any;
         any
+    }
+
+    /// Ends wildcard receives that nobody is left for, or that must hear of a lost member.
+    fn end_wildcards(&mut self) {
+        for context in self.core.matcher.contexts_with_wildcards() {
+            if let Some(error) = self.wildcard_error(context, "a receive from any rank") {
+                for id in self.core.matcher.take_wildcards(context) {
+                    self.core.finish_receive(id, Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    /// Why a receive from any rank of a communicator must not wait (any longer): a member is lost, which is reported once,
+    /// or all others are gone. What this rank sends to itself is no reason to wait: whoever would send it may be the one
+    /// that waits.
+    fn wildcard_error(&mut self, context: u64, operation: &'static str) -> Option<Error> {
+        let group = self.groups.get_mut(&context)?;
+        if group.checked_at == self.counted {
+            return group.is_deserted.then_some(Error::NobodyLeft { operation });
+        }
+        let mut left = group.members.len();
+        for &peer in &*group.members {
+            let Some(Departed { departure, counted: true, .. }) = &self.departed[peer] else { continue };
+            left -= 1;
+            if let Departure::Lost(_) = departure
+                && !group.reported.contains(&peer)
+            {
+                group.reported.push(peer);
+                return Some(departure_error(peer, &self.hosts[peer], departure, operation));
+            }
+        }
+        group.checked_at = self.counted;
+        group.is_deserted = left == 1 && group.members.len() > 1;
+        group.is_deserted.then_some(Error::NobodyLeft { operation })
     }
 
     /// When the next departure begins to count.
@@ -568,6 +653,10 @@ struct Inbox<'a> {
 
 impl Sink for Inbox<'_> {
     fn record(&mut self, peer: usize, header: &Header, payload: &mut dyn Payload) -> Result<()> {
+        // What waited for a lost peer has been told so: its last words find nobody.
+        if self.departed[peer].as_ref().is_some_and(|departed| departed.counted) {
+            return Ok(());
+        }
         let Some(recorder) = self.recorder else {
             return self.core.record(peer, header, payload, self.buffers);
         };

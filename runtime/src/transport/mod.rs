@@ -56,6 +56,10 @@ pub(crate) trait Transport: Send {
     /// The rank is awake again.
     fn disarm(&mut self);
 
+    /// The launcher says that this peer has dropped its world. Once nothing more can come from it, a later `poll` says that
+    /// it has departed. A transport that learns of that by itself need not do anything.
+    fn peer_finished(&mut self, _peer: usize) {}
+
     /// The world is being dropped and every record has been pushed: tells the peers; `true` when all bytes have left
     /// this process for good and it may exit.
     fn finish(&mut self) -> Result<bool>;

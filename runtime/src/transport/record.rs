@@ -14,12 +14,12 @@ pub(crate) enum Kind {
     ClearToSend = 3,
     /// Forget it: the receiver cannot take it (wrong type or too long). `id` is the sender's.
     Discard = 4,
-    /// A piece of a large message: `id` is the receiver's, `tag` the place of its first byte in the message. Pieces may
-    /// come in any order.
+    /// A piece of a large message; `id` is the receiver's, `tag` the offset in bytes at which the piece belongs. The pieces
+    /// of a message may come in any order.
     Data = 5,
     /// The sender of this connection sends nothing more.
     Bye = 6,
-    /// The rest of a large message will not come; `id` is the receiver's.
+    /// The rest of a large message will not come; `id` is the receiver's, `tag` the number of bytes that were sent.
     Abandon = 7,
 }
 

@@ -118,6 +118,7 @@ impl Job {
             let message = format!("the job did not end within {limit} (--timeout)");
             self.report_and_fail(now, Failure::new(ExitCode::Timeout, message));
         }
+        self.tell_farewells(now);
         match self.phase {
             Phase::Settling(until) if until <= now => self.stop(now, libc::SIGTERM),
             Phase::Stopping(until) if until <= now => {

@@ -91,7 +91,7 @@ impl Job {
             }
             FromAgent::StdinTaken { bytes, .. } => self.input_taken(rank, bytes),
             FromAgent::RankHello { hello, .. } => self.rank_hello(now, rank, hello),
-            FromAgent::RankFinalized { .. } => self.ranks[rank].finalized = true,
+            FromAgent::RankFinalized { .. } => self.finalized(now, rank),
             FromAgent::RankAbort { code, message, .. } => {
                 // Whoever aborts does not succeed, whatever the code.
                 let code = u8::try_from(code & 0xff).unwrap_or(1).max(1);

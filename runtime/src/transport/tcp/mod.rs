@@ -61,6 +61,8 @@ pub(crate) struct Tcp {
     unsent: Vec<usize>,
     /// Peers being dialled.
     dialling: Vec<usize>,
+    /// Peers that have dropped their world, as the launcher says.
+    finished: Vec<usize>,
     welcome: Welcome,
     largest: usize,
 }
@@ -112,6 +114,7 @@ impl Tcp {
             open: Vec::new(),
             unsent: Vec::new(),
             dialling: Vec::new(),
+            finished: Vec::new(),
             welcome,
             largest,
             poller,
@@ -164,6 +167,32 @@ impl Tcp {
             moved = true;
         }
         Ok(moved)
+    }
+
+    /// Says farewell for peers that have finished and with whom there is no connection. With one, they said it there: a
+    /// finished peer's kernel has had every byte acknowledged, so that a connection which it had opened is open here, too,
+    /// or needs no more than to be looked at.
+    fn depart_finished(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        for peer in std::mem::take(&mut self.finished) {
+            let token = self.token(peer);
+            loop {
+                let progress = match &mut self.links[peer] {
+                    Link::Open(..) | Link::Gone => break,
+                    Link::None | Link::Expected => Progress::Duplicate,
+                    Link::Dialling(dial) => dial.advance(&self.settings.key, &self.poller, token)?,
+                };
+                match progress {
+                    Progress::Moved => {}
+                    Progress::Open(socket) => self.open(peer, socket)?,
+                    Progress::Waiting | Progress::Duplicate | Progress::Failed(_) => {
+                        self.links[peer] = Link::Gone;
+                        sink.departed(peer, Departure::Finished);
+                    }
+                }
+            }
+            self.dialling.retain(|dialled| *dialled != peer);
+        }
+        Ok(())
     }
 
     /// Lets in peers that have proved who they are.
@@ -277,6 +306,10 @@ impl Transport for Tcp {
         if !self.dialling.is_empty() {
             moved |= self.advance_dials(sink)?;
         }
+        if !self.finished.is_empty() {
+            self.depart_finished(sink)?;
+            moved = true;
+        }
         if self.open.len() <= READ_DIRECTLY && self.welcome.is_quiet_for_now() {
             for at in (0..self.open.len()).rev() {
                 moved |= self.serve(self.open[at], sink)?;
@@ -315,6 +348,10 @@ impl Transport for Tcp {
 
     fn disarm(&mut self) {
         self.welcome.look_next_time();
+    }
+
+    fn peer_finished(&mut self, peer: usize) {
+        self.finished.push(peer);
     }
 
     fn finish(&mut self) -> Result<bool> {
