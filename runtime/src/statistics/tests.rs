@@ -41,8 +41,8 @@ statistics of 4 ranks: 14 messages, 3.00 MiB sent
   over                messages     bytes
   shm                       14  3.00 MiB
   rank on host                        sent     bytes  received     bytes  stalls  spins  yields  sleeps
-  0 a                                     7  3.00 MiB         7      70 B       4     10       2       1
-  1 a (until shortly before its end)      7      70 B         7  3.00 MiB       4     10       2       1
+  0 a                                    7  3.00 MiB         7      70 B       4     10       2       1
+  1 a (until shortly before its end)     7      70 B         7  3.00 MiB       4     10       2       1
   busiest pairs  messages     bytes
   0 to 1                7  3.00 MiB
   1 to 0                7      70 B
