@@ -43,6 +43,10 @@ pub mod statistics;
 pub mod trace;
 #[cfg(not(loom))]
 mod transport;
+
+#[cfg(not(loom))]
+#[allow(dead_code, reason = "the transport over it comes next")]
+mod verbs;
 #[cfg(not(loom))]
 mod world;
 

@@ -62,7 +62,7 @@ fn ranks_that_disagree_get_the_error_on_all_of_them_and_nothing_changes() {
 #[test]
 fn the_configurations_hint_is_the_worlds_and_what_it_comes_to_is_said_for_each_transport() {
     for (hint, shm) in [("4KiB", 0), ("16KiB", 16384), ("1MiB", 32768)] {
-        let cluster = Cluster::new(4).hosts(2).set("low_latency.size_hint", hint);
+        let cluster = Cluster::new(4).hosts(2).set("shm.ring_bytes", "256KiB").set("low_latency.size_hint", hint);
         let hints = cluster.run(World::low_latency_size_hint).unwrap();
         for hint in hints {
             assert_eq!(hint.source, "command line --set");

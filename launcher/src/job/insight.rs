@@ -3,8 +3,9 @@
 //! Files are made before anything starts, so that a wrong name is no surprise at the end of a long job. What the numbers
 //! mean is `spmd`'s business.
 
+use super::state::Event;
 use crate::exit::{ExitCode, Failure};
-use spmd::bootstrap::messages::Insight;
+use spmd::bootstrap::messages::{FromAgent, Insight};
 use spmd::config::{Snapshot, keys};
 use spmd::statistics::{JobStatistics, Statistics};
 use spmd::trace::{RankTrace, write_chrome};
@@ -64,13 +65,15 @@ impl Collector {
         Ok(Collector { statistics, trace, counted: HashMap::new(), recorded: Vec::new() })
     }
 
-    /// A rank has said something.
-    pub(super) fn take(&mut self, rank: u32, insight: Insight) {
+    /// Takes what a rank tells of itself out of the events: nothing else is to be done about it.
+    pub(super) fn pick(&mut self, event: Event) -> Event {
+        let Event::Frame(_, FromAgent::RankInsight { rank, insight }) = event else { return event };
         match insight {
             // A rank says it again and again; the last word counts.
             Insight::Statistics(statistics) => drop(self.counted.insert(rank, *statistics)),
             Insight::Trace(trace) => self.recorded.push(*trace),
         }
+        Event::Tick
     }
 
     /// The job of so many ranks has ended: writes the files; texts for standard error.

@@ -455,6 +455,7 @@ impl Engine {
                 self.counted += 1;
                 let error = departure_error(peer, &self.hosts[peer], &departed.departure, "what waits for it");
                 self.core.fail_peer(peer, &error);
+                self.transport(peer).forget(peer);
                 any = true;
             }
         }
@@ -666,6 +667,10 @@ impl Sink for Inbox<'_> {
             recorder.arrived(began, peer, usize::try_from(header.total).unwrap_or(usize::MAX));
         }
         Ok(())
+    }
+
+    fn begin(&mut self, peer: usize, header: &Header) -> Result<Option<u64>> {
+        Ok(self.core.begin(peer, header))
     }
 
     fn departed(&mut self, peer: usize, departure: Departure) {

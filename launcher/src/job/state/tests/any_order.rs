@@ -12,9 +12,12 @@ proptest! {
     #[test]
     fn a_job_always_ends_and_only_once(
         steps in proptest::collection::vec(step(), 0..60),
-        keep_going in any::<bool>()
+        keep_going in any::<bool>(),
+        chain in any::<bool>()
     ) {
-        let mut w = World::begin(Plan { keep_going, ..plan(&[("a", Some(2)), ("b", None)], None) });
+        // The second host directly, or through the first one.
+        let tree = chain.then(|| Tree { radix: 1, local: vec![false; 2] });
+        let mut w = World::begin(Plan { keep_going, tree, ..plan(&[("a", Some(2)), ("b", None)], None) });
         let mut failed = false;
         for (kind, n, code) in steps {
             let host = n % 2;
