@@ -4,6 +4,7 @@
 
 mod agreement;
 pub mod apps;
+mod insight;
 pub mod lines;
 mod preflight;
 mod prepare;

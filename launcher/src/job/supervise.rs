@@ -2,6 +2,7 @@
 //!
 //! One thread runs the loop; all others only send it events.
 
+use super::insight::Collector;
 use super::lines::Chunk;
 use super::preflight;
 use super::prepare::{self, internal};
@@ -72,6 +73,7 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     let how = prepare::how(&settings, open_files, &plan)?;
     plan.tree = prepare::tree(&settings, &how, &plan);
     let style = prepare::style(&run.options, plan.start.output_window)?;
+    let insight = Collector::begin(&settings.snapshot)?;
     // Not before: while files are read, which may take for ever, a signal must end us as it ends any program.
     let signalled = sender.clone();
     signals::watch(move |signal| {
@@ -116,6 +118,7 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
         watch: Watch::new(begun),
         progress: progress::is_possible().then(|| begun + progress::PATIENCE),
         report_phases: run.options.phases.then_some(run.options.placement.report_format),
+        insight,
         shows,
         picture,
         failure: None,
@@ -134,6 +137,7 @@ struct Supervisor {
     /// When the progress line is due; none: not any more, or there is no terminal.
     progress: Option<Instant>,
     report_phases: Option<Format>,
+    insight: Collector,
     /// Reports are what was asked for, and belong on standard output.
     shows: bool,
     /// Where the picture goes.
@@ -167,6 +171,7 @@ impl Supervisor {
                 }
                 Ok(Message::Drained) | Err(_) => Event::Tick,
             };
+            let event = self.insight.pick(event);
             let now = Instant::now();
             self.watch.event(now, &event);
             self.show_progress(now);
@@ -307,6 +312,7 @@ impl Supervisor {
             match messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Message::Job(Event::Ended(host, _))) => drop(self.links.remove(&host)),
                 Ok(Message::Job(Event::Signal(_))) | Err(_) => break,
+                Ok(Message::Job(event @ Event::Frame(..)) | Message::Below(_, event)) => drop(self.insight.pick(event)),
                 Ok(Message::Job(event @ Event::OutputBroken(_))) => drop(self.job.handle(Instant::now(), event)),
                 Ok(_) => {}
             }
@@ -316,6 +322,11 @@ impl Supervisor {
             Some(Format::Text) => self.sink.notice(&self.watch.report(Instant::now())),
             Some(Format::Json) => self.sink.show(format!("{}\n", self.watch.report_json(Instant::now()))),
             None => {}
+        }
+        match self.insight.end(self.job.ranks().len()) {
+            Ok(text) if text.is_empty() => {}
+            Ok(text) => self.sink.show(text),
+            Err(failure) => self.failure = self.failure.take().or(Some(failure)),
         }
         self.sink.close(self.job.outcome().is_some());
         while let Ok(message) = messages.recv() {
