@@ -61,7 +61,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         ("survive", rank) => {
             let comm = world.communicator();
-            match comm.recv(&mut [0_u8], 1, 0) {
+            // A receive from any rank must hear of it, too: its message might have been the lost rank's.
+            let from = if rank == 0 { Source::Rank(1) } else { Source::Any };
+            match comm.recv(&mut [0_u8], from, 0) {
                 Err(Error::PeerLost { peer: 1, reason, .. }) => println!("rank {rank} knows: {reason}"),
                 other => println!("rank {rank}: {other:?}"),
             }
@@ -69,6 +71,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let other = 2 - comm.rank();
             comm.send_receive(&[rank], other, 1, &mut got, other, 1)?;
             println!("rank {rank} heard {}", got[0]);
+        }
+        // Rank 0 leaves at once; the others wait for what it never sends, and for what nobody can send any more.
+        ("gone", 0) => {}
+        ("gone", 1) => {
+            let waited = world.communicator().recv(&mut [0_u8], 0, 0);
+            println!("rank 1: {}", waited.unwrap_err());
+        }
+        ("gone", rank) => {
+            let waited = world.communicator().recv(&mut [0_u8], Any, 0);
+            println!("rank {rank}: {}", waited.unwrap_err());
         }
         // Every rank says something, and then all of them die at once.
         ("last-words", rank) => {

@@ -225,6 +225,25 @@ fn a_job_may_go_on_without_a_rank() {
 }
 
 #[test]
+fn a_rank_that_waits_for_one_that_has_left_is_told() {
+    let place = Place::new();
+    let program = rank_program();
+    for transport in ["shm,tcp", "tcp"] {
+        let set = format!("transport.allow={transport}");
+        let ended = place.run(["--set", &set, "-n", "3", program.to_str().unwrap(), "gone"]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let lines = ended.lines();
+        assert_eq!(lines.len(), 2, "{ended:?}");
+        assert!(lines[0].starts_with("rank 1: rank 0 on host localhost has dropped its World"), "{ended:?}");
+        assert!(
+            lines[1].starts_with("rank 2: every other rank of the communicator has dropped its World"),
+            "{ended:?}"
+        );
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
 fn the_status_file_tells_programs_how_it_ended() {
     let place = Place::new();
     let file = place.home.path().join("status.json");
@@ -252,5 +271,5 @@ fn the_status_file_tells_programs_how_it_ended() {
     assert_eq!((&read()["exit_code"], &read()["ranks"]), (&65.into(), &serde_json::json!([])));
     place.run(["--status-file", path, "-n", "1", "./no-such"]).fails(127, &["no-such"]);
     assert_eq!(read()["exit_code"], 127);
-    place.run(["--status-file", "/no/such/status", "-n", "1", "true"]).fails(70, &["--status-file /no/such/status"]);
+    place.run(["--status-file", "/no/such/status", "-n", "1", "true"]).fails(73, &["--status-file /no/such/status"]);
 }

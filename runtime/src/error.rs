@@ -118,6 +118,14 @@ pub enum Error {
         /// What was waited for.
         operation: &'static str,
     },
+    /// Every other rank of the communicator has dropped its `World`: what is waited for will never come.
+    #[error(
+        "every other rank of the communicator has dropped its World, so {operation} cannot complete: a send is missing there"
+    )]
+    NobodyLeft {
+        /// What was waited for.
+        operation: &'static str,
+    },
     /// Another rank or thread of this job has failed.
     #[error("the job is ending: {reason}")]
     Aborted {

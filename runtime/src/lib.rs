@@ -35,7 +35,14 @@ pub mod local;
 mod matching;
 pub mod memory;
 #[cfg(not(loom))]
+#[allow(dead_code, reason = "transports with two channels and explain use the rest")]
+pub mod protocol;
+#[cfg(not(loom))]
 mod transport;
+
+#[cfg(not(loom))]
+#[allow(dead_code, reason = "the transport over it comes next")]
+mod verbs;
 #[cfg(not(loom))]
 mod world;
 

@@ -11,7 +11,10 @@ use crate::{
 use rustix::event::{EventfdFlags, eventfd};
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// Runs `ranks` ranks as threads and returns what each gave, in rank order.
@@ -134,7 +137,7 @@ impl Cluster {
             })
             .collect();
         let plans = boots.iter().map(|boot| Plan::new(boot, true)).collect::<Result<Vec<_>>>()?;
-        let crew = Arc::new(Crew::new()?);
+        let crew = Arc::new(Crew::new(self.ranks)?);
         let release = Release { addresses: plans.iter().map(Plan::addresses).collect() };
         boots
             .into_iter()
@@ -159,14 +162,17 @@ impl Cluster {
 #[derive(Debug)]
 pub(crate) struct Crew {
     failed: OnceLock<usize>,
+    /// For every rank whether it has dropped its world.
+    finished: Vec<AtomicBool>,
     /// Readable for ever once a rank has failed: it wakes every rank that sleeps.
     bell: OwnedFd,
 }
 
 impl Crew {
-    fn new() -> Result<Self> {
+    fn new(ranks: usize) -> Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("making an eventfd")?;
-        Ok(Crew { failed: OnceLock::new(), bell })
+        let finished = (0..ranks).map(|_| AtomicBool::new(false)).collect();
+        Ok(Crew { failed: OnceLock::new(), finished, bell })
     }
 
     pub(crate) fn fail(&self, rank: usize) {
@@ -175,9 +181,15 @@ impl Crew {
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
+    /// A rank has dropped its world. The others learn of it when they next look: nobody is woken for this.
+    pub(crate) fn finish(&self, rank: usize) {
+        self.finished[rank].store(true, Ordering::Release);
+    }
+
     pub(crate) fn listen(&self) -> Vec<News> {
         let failed = self.failed.get().map(|rank| Error::Aborted { reason: format!("rank {rank} has panicked") });
-        failed.map(News::Fatal).into_iter().collect()
+        let finished = self.finished.iter().enumerate().filter(|(_, finished)| finished.load(Ordering::Acquire));
+        failed.map(News::Fatal).into_iter().chain(finished.map(|(peer, _)| News::Finished { peer })).collect()
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {

@@ -13,7 +13,7 @@ use crate::{
     local::Crew,
     memory::{Activity, Segment},
     transport::{
-        Transport,
+        faulty::{self, Faults},
         loopback::Loopback,
         shm::SharedMemory,
         tcp::{self, Tcp, addresses},
@@ -143,12 +143,7 @@ impl World {
     /// (shared memory and TCP), so the hint is inert: it is agreed upon and shown, but changes nothing.
     #[must_use]
     pub fn low_latency_size_hint(&self) -> u64 {
-        let key = keys::LOW_LATENCY_SIZE_HINT;
-        let set = self.settings.iter().rev().find(|(name, _)| name == key.name);
-        match set {
-            Some((_, Value::Bytes(bytes))) => *bytes,
-            _ => self.snapshot().get(key),
-        }
+        size_hint(&self.settings, self.snapshot())
     }
 
     /// Ends the whole job with this exit code, on all ranks, without waiting for anything. `code` is 1 to 255.
@@ -223,12 +218,9 @@ impl World {
         let board = segment.as_ref().map(|(segment, _)| (segment.clone(), place(&boot)));
         let eager = to_usize(boot.snapshot.get(keys::EAGER_LIMIT));
         let poller = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll instance")?);
-        let mut routes = Routes {
-            transports: vec![Box::new(Loopback::new(rank))],
-            to: vec![0; size],
-            slow: vec![false],
-            eager: vec![eager],
-        };
+        let mut routes = Routes { routes: Vec::new(), to: vec![0; size] };
+        let faults = Faults::named(&boot.snapshot, rank, size);
+        routes.add(faulty::maybe(faults, Box::new(Loopback::new(rank))), eager, &[rank]);
         if let (Some((segment, wake)), false) = (segment, plan.near.is_empty()) {
             let place = plan.near.iter().position(|near| *near == rank).unwrap_or(0);
             let shm = SharedMemory::new(segment, place, &plan.near, size, wake);
@@ -239,29 +231,30 @@ impl World {
                 epoll::EventFlags::IN,
             )
             .context("watching the eventfd")?;
-            plan.near.iter().filter(|near| **near != rank).for_each(|near| routes.to[*near] = 1);
-            routes.eager.push(eager.min(shm.largest_payload()));
-            routes.transports.push(Box::new(shm));
-            routes.slow.push(false);
+            let others: Vec<usize> = plan.near.iter().copied().filter(|near| *near != rank).collect();
+            routes.add(faulty::maybe(faults, Box::new(shm)), eager, &others);
         }
-        if let Some((listener, _)) = plan.listener {
+        if let Some((listener, own)) = plan.listener {
+            let mut addresses = addresses::worth_trying(&release.addresses, &boot.host_of);
+            addresses[rank] = own;
             let tcp = Tcp::new(
                 tcp::Settings {
                     rank,
                     key: boot.key.clone(),
-                    addresses: release.addresses,
+                    addresses,
+                    lanes: to_usize(boot.snapshot.get(keys::TCP_SOCKETS)),
                     connect_timeout: boot.snapshot.get(keys::TCP_CONNECT_TIMEOUT),
+                    reconnect: boot.snapshot.get(keys::TCP_RECONNECT),
+                    silence: boot.snapshot.get(keys::HEARTBEAT_TIMEOUT),
                     buffer: to_usize(boot.snapshot.get(keys::TCP_BUFFER_BYTES)),
+                    window: to_usize(boot.snapshot.get(keys::TCP_RESEND_BYTES)),
                     first_token: FIRST_FREE_TOKEN,
                 },
                 listener,
                 poller.clone(),
             )?;
-            plan.far.iter().for_each(|far| routes.to[*far] = routes.transports.len());
-            routes.slow.push(routes.transports.len() > 1);
             let tcp_eager = to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT));
-            routes.eager.push(tcp_eager.min(tcp.largest_payload()));
-            routes.transports.push(Box::new(tcp) as Box<dyn Transport>);
+            routes.add(faulty::maybe(faults, Box::new(tcp)), tcp_eager, &plan.far);
         }
         let (watched, keep_back) = match &lifeline {
             Lifeline::Agent(control) if boot.survives => (Some(control.descriptor().as_fd()), Duration::ZERO),
@@ -289,6 +282,7 @@ impl World {
             Lifeline::Threads(crew) => crew.listen(),
             Lifeline::Alone => Vec::new(),
         });
+        let hint = to_usize(size_hint(&settings, &boot.snapshot));
         let waiting = waiting(&boot.snapshot, boot.oversubscribed);
         let shared = Arc::new(Shared {
             runtime: Runtime::new(engine, poller, waiting, listen, board),
@@ -296,7 +290,7 @@ impl World {
             hosts: boot.hosts,
             host_of: boot.host_of,
         });
-        let communicator = Communicator::world(shared.clone(), rank);
+        let communicator = Communicator::world(shared.clone(), rank, hint);
         Ok(World { communicator, shared, lifeline, settings, placement: boot.placement })
     }
 
@@ -322,7 +316,11 @@ impl World {
         runtime.publish(Activity::Finalized);
         match &self.lifeline {
             Lifeline::Agent(control) => control.say(&FromRank::Finalized),
-            Lifeline::Threads(_) | Lifeline::Alone => Ok(()),
+            Lifeline::Threads(crew) => {
+                crew.finish(self.rank());
+                Ok(())
+            }
+            Lifeline::Alone => Ok(()),
         }
     }
 }
@@ -415,6 +413,15 @@ fn waiting(snapshot: &Snapshot, oversubscribed: bool) -> Waiting {
         "sleep" => Waiting::SpinThenSleep(Duration::ZERO),
         _ if oversubscribed => Waiting::YieldThenSleep,
         _ => Waiting::SpinThenSleep(snapshot.get(keys::WAIT_SPIN)),
+    }
+}
+
+/// The size hint in force: what the program set in code, else the configuration's.
+fn size_hint(settings: &Settings, snapshot: &Snapshot) -> u64 {
+    let key = keys::LOW_LATENCY_SIZE_HINT;
+    match settings.iter().rev().find(|(name, _)| name == key.name) {
+        Some((_, Value::Bytes(bytes))) => *bytes,
+        _ => snapshot.get(key),
     }
 }
 

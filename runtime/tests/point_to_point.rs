@@ -25,12 +25,30 @@ fn clusters(ranks: usize) -> Vec<(&'static str, Cluster)> {
         ),
         ("tcp, small buffers", Cluster::new(ranks).set("transport.allow", "tcp").set("tcp.buffer_bytes", "4KiB")),
         ("tcp, sleeping", Cluster::new(ranks).set("transport.allow", "tcp").set("wait.policy", "sleep")),
+        ("tcp, several sockets", Cluster::new(ranks).set("transport.allow", "tcp").set("tcp.sockets", "3")),
         ("two hosts", Cluster::new(ranks).hosts(2)),
+        ("faulty shm", Cluster::new(ranks).set("faulty.seed", "1").set("shm.ring_bytes", "64KiB")),
+        (
+            "faulty tcp",
+            Cluster::new(ranks)
+                .set("transport.allow", "tcp")
+                .set("tcp.sockets", "2")
+                .set("tcp.resend_bytes", "64KiB")
+                .set("faulty.seed", "2"),
+        ),
     ]
 }
 
+fn every_transport(ranks: usize) -> impl Iterator<Item = (&'static str, Cluster)> {
+    clusters(ranks).into_iter()
+}
+
 fn on_every_transport(ranks: usize, body: impl Fn(&World) -> spmd::Result<()> + Sync) {
-    for (name, cluster) in clusters(ranks) {
+    on(every_transport(ranks), body);
+}
+
+fn on(clusters: impl Iterator<Item = (&'static str, Cluster)>, body: impl Fn(&World) -> spmd::Result<()> + Sync) {
+    for (name, cluster) in clusters {
         for (rank, result) in cluster.run(|world| body(world)).expect(name).into_iter().enumerate() {
             result.unwrap_or_else(|error| panic!("{name}, rank {rank}: {error}"));
         }
@@ -322,6 +340,94 @@ fn a_receive_from_a_rank_that_has_left_is_an_error_not_a_hang() {
     });
 }
 
+/// Waits until a rank has certainly dropped its world, without a message from it: what a program cannot know.
+fn long_enough_to_leave() {
+    std::thread::sleep(std::time::Duration::from_millis(50));
+}
+
+#[test]
+fn a_receive_from_a_rank_that_left_without_ever_talking_is_an_error_not_a_hang() {
+    without_hanging("a receive from a rank that left", || {
+        for policy in ["auto", "spin", "sleep"] {
+            on(every_transport(3).map(|(name, cluster)| (name, cluster.set("wait.policy", policy))), |world| {
+                let comm = world.communicator();
+                match comm.rank() {
+                    0 => return Ok(()),
+                    // One begins to wait before rank 0 has left, the other one after.
+                    1 => {}
+                    _ => long_enough_to_leave(),
+                }
+                let error = comm.recv(&mut [0_u8], 0, 1).unwrap_err();
+                assert!(matches!(error, Error::PeerFinished { peer: 0, .. }), "{error}");
+                let error = comm.probe(0, Any).unwrap_err();
+                assert!(matches!(error, Error::PeerFinished { peer: 0, .. }), "{error}");
+                let error = comm.send(&pattern(1_000_000, 0), 0, 1).unwrap_err();
+                assert!(matches!(error, Error::PeerFinished { peer: 0, .. }), "{error}");
+                Ok(())
+            });
+        }
+    });
+}
+
+#[test]
+fn a_receive_from_any_rank_ends_when_all_others_have_left() {
+    without_hanging("a receive from any rank of those that left", || {
+        on_every_transport(3, |world| {
+            let comm = world.communicator();
+            match comm.rank() {
+                0 => return Ok(()),
+                1 => return comm.send(&[7_u8], 2, 7),
+                _ => {}
+            }
+            // What was sent is received, whatever else has happened; then nothing can come.
+            let mut byte = [0_u8];
+            assert_eq!(comm.recv(&mut byte, Any, Any)?.source, 1);
+            for _ in 0..2 {
+                let error = comm.recv(&mut byte, Any, Any).unwrap_err();
+                assert!(matches!(error, Error::NobodyLeft { .. }), "{error}");
+                let error = comm.probe(Any, 3).unwrap_err();
+                assert!(matches!(error, Error::NobodyLeft { .. }), "{error}");
+                let error = comm.irecv(vec![0_u8], Any, 3).and_then(|request| request.wait()).unwrap_err();
+                assert!(matches!(error, Error::NobodyLeft { .. }), "{error}");
+            }
+            // A rank's messages to itself still arrive.
+            for length in [8, 1_000_000] {
+                let request = comm.isend(pattern(length, 1), 2, 5)?;
+                assert_eq!(comm.probe(Any, 5)?.bytes, length);
+                assert_eq!(comm.recv_vec::<u8>(Any, 5)?.0, pattern(length, 1));
+                request.wait()?;
+            }
+            Ok(())
+        });
+    });
+}
+
+#[test]
+fn a_receive_from_any_rank_waits_as_long_as_one_member_of_its_communicator_is_left() {
+    without_hanging("a receive within a part of the world", || {
+        on_every_transport(4, |world| {
+            let comm = world.communicator();
+            let rank = comm.rank();
+            let part = comm.split((rank > 0).then_some(0), 0)?;
+            let Some(part) = part else { return Ok(()) };
+            match rank {
+                // Rank 1 leaves early, too, and rank 2 speaks late.
+                1 => Ok(()),
+                2 => {
+                    long_enough_to_leave();
+                    part.send(&[5_u8], 2, 0)
+                }
+                _ => {
+                    assert_eq!(part.recv(&mut [0_u8], Any, Any)?.source, 1);
+                    let error = part.recv(&mut [0_u8], Any, Any).unwrap_err();
+                    assert!(matches!(error, Error::NobodyLeft { .. }), "{error}");
+                    Ok(())
+                }
+            }
+        });
+    });
+}
+
 #[test]
 fn messages_sent_before_leaving_arrive() {
     on_every_transport(2, |world| {
@@ -538,7 +644,7 @@ proptest! {
     #[test]
     fn every_message_arrives_exactly_once(
         lengths in proptest::collection::vec(0..20_000_usize, 1..20),
-        choice in 0..9_usize,
+        choice in 0..12_usize,
         ranks in 2..5_usize,
     ) {
         let (name, cluster) = clusters(ranks).swap_remove(choice);

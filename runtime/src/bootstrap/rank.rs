@@ -152,7 +152,8 @@ impl Control {
             Some(ToRank::Lost { rank, reason }) => {
                 Err(Error::Refused { reason: format!("rank {rank} is lost: {reason}") })
             }
-            None => Err(lost("it closed the connection")),
+            // Only ranks of a released job are told: this answer belongs to no question.
+            Some(ToRank::Finished { .. }) | None => Err(lost("it closed the connection")),
         }
     }
 
@@ -180,6 +181,9 @@ impl Control {
                 Ok(None) => return news,
                 Ok(Some(ToRank::Release(_))) => {}
                 Ok(Some(ToRank::Lost { rank, reason })) => news.push(News::Lost { peer: rank as usize, reason }),
+                Ok(Some(ToRank::Finished { ranks })) => {
+                    news.extend(ranks.into_iter().map(|rank| News::Finished { peer: rank as usize }));
+                }
                 Ok(Some(ToRank::Refuse { reason })) => news.push(News::Fatal(Error::Aborted { reason })),
                 Err(error) => {
                     news.push(News::Fatal(lost(error)));

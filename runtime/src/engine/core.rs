@@ -3,13 +3,15 @@
 //! No I/O and no clock: records in, records out. Small messages travel whole (eager); larger ones are announced, and
 //! move when the receiver has room for them (rendezvous).
 
-use super::operation::{
-    Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Receiving, Sending, Source,
+use super::{
+    coverage::Coverage,
+    operation::{Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Receiving, Sending, Source},
 };
 use crate::{
     element::{self, Signature},
     error::{Error, Result},
     matching::{Matcher, Pattern},
+    protocol::Path,
     transport::record::{Header, Kind, Payload},
 };
 use rustc_hash::FxHashMap;
@@ -32,6 +34,8 @@ pub(crate) struct Core {
     pub(crate) matcher: Matcher<OperationId, Early>,
     pub(crate) sends: FxHashMap<OperationId, Sending>,
     pub(crate) receives: FxHashMap<OperationId, Receiving>,
+    /// Receives whose sender gave up, with the peer and the bytes that it had sent before and that have not come yet.
+    draining: FxHashMap<OperationId, (usize, u64)>,
     pub(crate) outgoing: Vec<VecDeque<Outgoing>>,
     /// Peers with something outgoing.
     pub(crate) busy: Vec<usize>,
@@ -47,6 +51,7 @@ impl Core {
             matcher: Matcher::default(),
             sends: FxHashMap::default(),
             receives: FxHashMap::default(),
+            draining: FxHashMap::default(),
             outgoing: (0..size).map(|_| VecDeque::new()).collect(),
             busy: Vec::new(),
             news: 0,
@@ -65,12 +70,12 @@ impl Core {
         self.outgoing[peer].push_back(outgoing);
     }
 
-    /// Begins a send. `eager`: the whole message travels in one record.
-    pub(crate) fn start_send(&mut self, peer: usize, mut header: Header, eager: bool, source: Source) -> OperationId {
+    /// Begins a send that takes this way.
+    pub(crate) fn start_send(&mut self, peer: usize, mut header: Header, path: Path, source: Source) -> OperationId {
         let id = self.new_id();
         header.id = id;
-        header.kind = if eager { Kind::Eager } else { Kind::RequestToSend } as u8;
-        let send = Sending { peer, header, source, sent: 0, receiver: None, done: None, detached: false };
+        header.kind = if path.is_eager() { Kind::Eager } else { Kind::RequestToSend } as u8;
+        let send = Sending { peer, header, path, source, sent: 0, receiver: None, done: None, detached: false };
         self.sends.insert(id, send);
         self.enqueue(peer, Outgoing::First(id));
         id
@@ -91,14 +96,19 @@ impl Core {
             expected,
             landing,
             aside: Vec::new(),
-            aside_at: 0,
             arriving: None,
             done: None,
             detached: false,
+            posted: None,
         };
         self.receives.insert(id, receive);
         match self.matcher.take(context, pattern) {
-            None => self.matcher.post(context, pattern, id),
+            None => {
+                let ticket = self.matcher.post(context, pattern, id);
+                if let Some(receive) = self.receives.get_mut(&id) {
+                    receive.posted = Some(ticket);
+                }
+            }
             Some(early) => {
                 let envelope = Envelope { source: early.source, tag: early.tag, bytes: early.message.total };
                 let signature = early.message.signature;
@@ -154,14 +164,27 @@ impl Core {
                 _ => self.enqueue(peer, Outgoing::Record(Header { id: header.tag, ..Header::new(Kind::Abandon) })),
             },
             Kind::Discard => self.finish_send(header.id, Ok(())),
-            Kind::Data => self.take_piece(peer, header.id, payload, buffers)?,
-            Kind::Abandon => {
-                let reason = format!("rank {peer} gave up sending a message that was under way");
-                self.finish_receive(header.id, Err(Error::Aborted { reason }));
-            }
-            Kind::Bye => return Err(corrupt("a farewell outside its connection")),
+            Kind::Data => self.take_piece(peer, header, payload, buffers)?,
+            Kind::Abandon => self.lose_rest(peer, header.id, header.tag)?,
+            Kind::Bye | Kind::Confirm => return Err(corrupt("a word between transports")),
         }
         Ok(())
+    }
+
+    /// A whole message begins to arrive: when a receive waits that can take it, it is that one's from now on, and comes
+    /// in pieces under the name that is returned.
+    pub(crate) fn begin(&mut self, peer: usize, header: &Header) -> Option<OperationId> {
+        let total = usize::try_from(header.total).ok()?;
+        if header.payload as usize != total {
+            return None;
+        }
+        let envelope = Envelope { source: peer, tag: header.tag, bytes: total };
+        let id = *self.matcher.waiting_for(header.context, peer, header.tag)?;
+        let receive = self.receives.get_mut(&id)?;
+        // What it cannot take is told when the message is whole.
+        accept(self.rank, receive, envelope, Signature(header.signature)).ok()?;
+        receive.arriving = Some((envelope, Coverage::new(total)));
+        self.matcher.withdraw(header.context, receive.posted.take()?)
     }
 
     /// A whole message meets its receive.
@@ -188,7 +211,7 @@ impl Core {
         let Some(receive) = self.receives.get_mut(&id) else { return };
         match accept(rank, receive, envelope, signature) {
             Ok(()) => {
-                receive.arriving = Some((envelope, 0));
+                receive.arriving = Some((envelope, Coverage::new(envelope.bytes)));
                 let reply = Header { id: sender, tag: id, ..Header::new(Kind::ClearToSend) };
                 self.enqueue(envelope.source, Outgoing::Record(reply));
             }
@@ -204,25 +227,50 @@ impl Core {
     fn take_piece(
         &mut self,
         peer: usize,
-        id: OperationId,
+        header: &Header,
         payload: &mut dyn Payload,
         buffers: &mut dyn Buffers,
     ) -> Result<()> {
         let corrupt = |what| Error::Corrupt { peer, what };
-        let receive = self.receives.get_mut(&id).ok_or(corrupt("a piece of a message that nobody asked for"))?;
-        let Some((envelope, received)) = receive.arriving.filter(|(envelope, _)| envelope.source == peer) else {
+        if let Some((_, missing)) = self.draining.get_mut(&header.id).filter(|(source, _)| *source == peer) {
+            let late = corrupt("a piece of a message after all that it had sent");
+            *missing = missing.checked_sub(skip(payload) as u64).ok_or(late)?;
+            if *missing == 0 {
+                self.draining.remove(&header.id);
+            }
+            return Ok(());
+        }
+        let receive = self.receives.get_mut(&header.id).ok_or(corrupt("a piece of a message that nobody asked for"))?;
+        let Some((_, coverage)) = receive.arriving.as_ref().filter(|(envelope, _)| envelope.source == peer) else {
             return Err(corrupt("a piece of a message that it did not announce"));
         };
-        let length = payload.len();
-        if length == 0 || length > envelope.bytes - received {
-            return Err(corrupt("a piece beyond the end of its message"));
+        let at = coverage.check(header.tag, payload.len()).map_err(|bad| corrupt(bad.describe()))?;
+        let landed = land(receive, at, payload, buffers);
+        if landed > 0
+            && let Some((envelope, coverage)) = &mut receive.arriving
+        {
+            coverage.add(header.tag, landed).map_err(|bad| corrupt(bad.describe()))?;
+            if coverage.is_complete() {
+                let envelope = *envelope;
+                self.finish_receive(header.id, Ok(envelope));
+            }
         }
-        land(receive, received, payload, buffers);
-        let received = received + length;
-        receive.arriving = Some((envelope, received));
-        if received == envelope.bytes {
-            self.finish_receive(id, Ok(envelope));
+        Ok(())
+    }
+
+    /// The sender has given up after `sent` bytes, some of which may still be on their way.
+    fn lose_rest(&mut self, peer: usize, id: OperationId, sent: u64) -> Result<()> {
+        let corrupt = |what| Error::Corrupt { peer, what };
+        let Some(receive) = self.receives.get(&id).filter(|receive| receive.is_arriving_from(peer)) else {
+            return Err(corrupt("the end of a message that it did not announce"));
+        };
+        let received = receive.arriving.as_ref().map_or(0, |(_, coverage)| coverage.received()) as u64;
+        let missing = sent.checked_sub(received).ok_or(corrupt("a message longer than what it sent"))?;
+        if missing > 0 {
+            self.draining.insert(id, (peer, missing));
         }
+        let reason = format!("rank {peer} gave up sending a message that was under way");
+        self.finish_receive(id, Err(Error::Aborted { reason }));
         Ok(())
     }
 
@@ -242,6 +290,7 @@ impl Core {
         if receive.detached {
             self.receives.remove(&id);
         } else {
+            receive.arriving = None;
             receive.done = Some(result);
         }
     }
@@ -253,32 +302,32 @@ impl Core {
             send.detached = true;
             return;
         }
-        let (peer, receiver) = (send.peer, send.receiver.filter(|_| send.done.is_none()));
+        let (peer, sent, receiver) = (send.peer, send.sent as u64, send.receiver.filter(|_| send.done.is_none()));
         self.sends.remove(&id);
         if let Some(receiver) = receiver {
-            self.enqueue(peer, Outgoing::Record(Header { id: receiver, ..Header::new(Kind::Abandon) }));
+            self.enqueue(peer, Outgoing::Record(Header { id: receiver, tag: sent, ..Header::new(Kind::Abandon) }));
         }
     }
 
     /// Nobody will wait for this receive: withdrawn, or, when its message is arriving, finished into nowhere.
     pub(crate) fn abandon_receive(&mut self, id: OperationId) {
         let Some(receive) = self.receives.get_mut(&id) else { return };
-        if receive.done.is_none() && receive.arriving.is_some() {
+        if receive.arriving.is_some() {
             receive.landing = Landing::Nowhere;
             receive.detached = true;
             return;
         }
-        let context = receive.context;
-        self.matcher.withdraw(context, &id);
+        if let Some(ticket) = receive.posted {
+            self.matcher.withdraw(receive.context, ticket);
+        }
         self.receives.remove(&id);
     }
 
     /// Nothing more comes from or reaches `peer`: everything that waits for it ends with this error.
     pub(crate) fn fail_peer(&mut self, peer: usize, error: &Error) {
         let mut receives = self.matcher.take_waiting_for(peer);
-        let arriving =
-            |receive: &Receiving| receive.done.is_none() && receive.arriving.is_some_and(|(e, _)| e.source == peer);
-        receives.extend(self.receives.iter().filter(|(_, receive)| arriving(receive)).map(|(id, _)| *id));
+        let arriving = self.receives.iter().filter(|(_, receive)| receive.is_arriving_from(peer));
+        receives.extend(arriving.map(|(id, _)| *id));
         for id in receives {
             self.finish_receive(id, Err(error.clone()));
         }
@@ -287,6 +336,7 @@ impl Core {
         for id in sends {
             self.finish_send(id, Err(error.clone()));
         }
+        self.draining.retain(|_, (source, _)| *source != peer);
         self.outgoing[peer].clear();
         self.busy.retain(|busy| *busy != peer);
         self.news += 1;
@@ -320,23 +370,28 @@ fn accept(rank: usize, receive: &mut Receiving, envelope: Envelope, signature: S
     if fits { Ok(()) } else { Err(Error::Truncated { rank, source_rank, tag, sent, room: expected.room }) }
 }
 
-/// Copies a payload to where the receive wants it, or aside when that is not lent now.
-fn land(receive: &mut Receiving, at: usize, payload: &mut dyn Payload, buffers: &mut dyn Buffers) {
+/// Copies what is there of a payload to where the receive wants it, or aside when that is not lent now. Returns how much.
+fn land(receive: &mut Receiving, at: usize, payload: &mut dyn Payload, buffers: &mut dyn Buffers) -> usize {
     let length = payload.len();
     receive.settle(buffers);
     match &mut receive.landing {
         Landing::Owned(buffer) | Landing::Growing(buffer) => payload.copy_to(&mut buffer.bytes_mut()[at..at + length]),
         Landing::Lent(lent) => match buffers.destination(*lent) {
             Some(room) => payload.copy_to(&mut room[at..at + length]),
-            None => {
-                if receive.aside.is_empty() {
-                    receive.aside_at = at;
-                }
-                let old = receive.aside.len();
-                receive.aside.resize(old + length, 0);
-                payload.copy_to(&mut receive.aside[old..]);
-            }
+            None => receive.keep_aside(at, payload),
         },
-        Landing::Nowhere => {}
+        Landing::Nowhere => skip(payload),
+    }
+}
+
+/// Takes what is there of a payload that nobody wants. Returns how much.
+fn skip(payload: &mut dyn Payload) -> usize {
+    let mut nowhere = [0; 4096];
+    let before = payload.len();
+    loop {
+        let most = payload.len().min(nowhere.len());
+        if payload.copy_to(&mut nowhere[..most]) < most || payload.len() == 0 {
+            return before - payload.len();
+        }
     }
 }

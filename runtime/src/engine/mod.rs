@@ -3,7 +3,10 @@
 //! One engine a rank, behind one lock. Whoever waits makes progress for everybody.
 
 mod core;
+mod coverage;
 pub(crate) mod operation;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN, Waiting};
@@ -11,6 +14,7 @@ pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime
 use crate::{
     error::{Error, Result},
     matching::Pattern,
+    protocol::{Limits, Tier},
     transport::{
         Departure, Sink, Transport,
         record::{Header, Kind, Payload},
@@ -18,8 +22,10 @@ use crate::{
 };
 use core::{Core, Outgoing};
 use operation::{Buffers, Envelope, Expected, Landing, OperationId, OwnedBuffer, Sending, Source};
+use rustc_hash::FxHashMap;
 use std::{
     os::fd::OwnedFd,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -28,13 +34,28 @@ const SLOW_POLL: u32 = 16;
 
 /// The transports of a rank and which of them reaches whom.
 pub(crate) struct Routes {
-    pub(crate) transports: Vec<Box<dyn Transport>>,
-    /// For every rank of the world an index into `transports`.
+    pub(crate) routes: Vec<Route>,
+    /// For every rank of the world an index into `routes`.
     pub(crate) to: Vec<usize>,
-    /// For every transport whether its poll costs a system call and others are polled more often.
-    pub(crate) slow: Vec<bool>,
-    /// For every transport the largest message that is sent at once.
-    pub(crate) eager: Vec<usize>,
+}
+
+/// A transport, and which way messages of which size go over it.
+pub(crate) struct Route {
+    transport: Box<dyn Transport>,
+    limits: Limits,
+    /// Its poll costs a system call and others are there: they are polled more often.
+    slow: bool,
+}
+
+impl Routes {
+    /// Adds a transport to these ranks. `eager`: the largest message that is sent at once, as configured.
+    pub(crate) fn add(&mut self, transport: Box<dyn Transport>, eager: usize, ranks: &[usize]) {
+        let limits = Limits::new(transport.capabilities(), eager);
+        ranks.iter().for_each(|rank| self.to[*rank] = self.routes.len());
+        // The first transport is the loopback, which is no reason to leave another one waiting.
+        let slow = limits.capabilities.slow_poll && self.routes.len() > 1;
+        self.routes.push(Route { transport, limits, slow });
+    }
 }
 
 pub(crate) struct Engine {
@@ -47,6 +68,12 @@ pub(crate) struct Engine {
     departed: Vec<Option<Departed>>,
     /// How many of them do not count yet.
     uncounted: usize,
+    /// How many of them count.
+    counted: usize,
+    /// A wildcard receive may wait in vain: to be looked at after the next progress, which may bring its message.
+    doubtful_wildcards: bool,
+    /// By the context of its point-to-point messages, who is in a communicator.
+    groups: FxHashMap<u64, Group>,
     /// How long a departure is kept back: where a launcher watches, it knows the cause and ends the job.
     keep_back: Duration,
     /// Set once: every later call fails with it.
@@ -65,6 +92,17 @@ pub(crate) struct Engine {
 /// A message that has been received, with the buffer if the receive owned it.
 pub(crate) type Received = (Envelope, Option<Box<dyn OwnedBuffer>>);
 
+/// The ranks of a communicator, as far as wildcards must know them.
+struct Group {
+    members: Arc<[usize]>,
+    /// Lost members that a wildcard receive or probe has reported: the next one waits for those that are left.
+    reported: Vec<usize>,
+    /// How many departures counted when the members were last looked at.
+    checked_at: usize,
+    /// All members but this rank were gone then.
+    is_deserted: bool,
+}
+
 struct Departed {
     departure: Departure,
     counts_from: Instant,
@@ -81,6 +119,9 @@ impl Engine {
             hosts,
             departed: (0..size).map(|_| None).collect(),
             uncounted: 0,
+            counted: 0,
+            doubtful_wildcards: false,
+            groups: FxHashMap::default(),
             keep_back,
             fatal: None,
             unflushed: false,
@@ -99,16 +140,24 @@ impl Engine {
 
     /// Sends at once if that takes no waiting and no bookkeeping.
     ///
-    /// `later`: it need not leave before the next progress.
-    pub(crate) fn try_send(&mut self, peer: usize, mut header: Header, bytes: &[u8], later: bool) -> Result<bool> {
+    /// `hint`: the size hint of its communicator. `later`: it need not leave before the next progress.
+    pub(crate) fn try_send(
+        &mut self,
+        peer: usize,
+        mut header: Header,
+        bytes: &[u8],
+        hint: usize,
+        later: bool,
+    ) -> Result<bool> {
         self.check(peer, "a send to it")?;
-        if !self.core.outgoing[peer].is_empty() || !self.is_eager(peer, bytes.len()) {
+        let path = self.routes.routes[self.routes.to[peer]].limits.path(bytes.len(), hint);
+        if !self.core.outgoing[peer].is_empty() || !path.is_eager() {
             return Ok(false);
         }
         header.kind = Kind::Eager as u8;
         header.payload = length_of(bytes);
         self.unflushed |= later;
-        let sent = self.transport(peer).push(peer, &header, bytes, later)?;
+        let sent = self.transport(peer).push(peer, &header, bytes, path.tier(), later)?;
         if sent {
             self.tell_sleeper(peer == self.core.rank);
         }
@@ -128,10 +177,17 @@ impl Engine {
         }
     }
 
-    pub(crate) fn start_send(&mut self, peer: usize, header: Header, source: Source) -> Result<OperationId> {
+    pub(crate) fn start_send(
+        &mut self,
+        peer: usize,
+        header: Header,
+        hint: usize,
+        source: Source,
+    ) -> Result<OperationId> {
         self.check(peer, "a send to it")?;
-        let eager = usize::try_from(header.total).is_ok_and(|total| self.is_eager(peer, total));
-        Ok(self.core.start_send(peer, header, eager, source))
+        let total = usize::try_from(header.total).unwrap_or(usize::MAX);
+        let path = self.routes.routes[self.routes.to[peer]].limits.path(total, hint);
+        Ok(self.core.start_send(peer, header, path, source))
     }
 
     pub(crate) fn start_receive(
@@ -153,6 +209,7 @@ impl Engine {
             self.core.abandon_receive(id);
             return Err(error);
         }
+        self.doubtful_wildcards |= self.counted > 0 && pattern.source.is_none();
         Ok(id)
     }
 
@@ -160,8 +217,10 @@ impl Engine {
         if let Some(found) = self.core.matcher.peek(context, pattern) {
             return Ok(Some(Envelope { source: found.source, tag: found.tag, bytes: found.message.total }));
         }
-        if let Some(source) = pattern.source {
-            self.check(source, "a probe for it")?;
+        match pattern.source {
+            Some(source) => self.check(source, "a probe for it")?,
+            None if self.counted > 0 => self.wildcard_error(context, "a probe for any rank").map_or(Ok(()), Err)?,
+            None => {}
         }
         Ok(None)
     }
@@ -209,8 +268,8 @@ impl Engine {
     /// Tells all peers that nothing more comes; `true` when the process may exit.
     pub(crate) fn finish(&mut self) -> Result<bool> {
         let mut finished = true;
-        for transport in &mut self.routes.transports {
-            finished &= transport.finish()?;
+        for route in &mut self.routes.routes {
+            finished &= route.transport.finish()?;
         }
         Ok(finished)
     }
@@ -237,6 +296,24 @@ impl Engine {
             let departed = departed.get_or_insert(lost);
             departed.counts_from = departed.counts_from.min(counts_from);
         }
+    }
+
+    /// The launcher says that this rank has dropped its world; its transport knows when nothing more can come from it.
+    pub(crate) fn peer_finished(&mut self, peer: usize) {
+        let known = self.departed.get(peer).is_none_or(Option::is_some);
+        if !known && peer != self.core.rank {
+            self.transport(peer).peer_finished(peer);
+        }
+    }
+
+    /// A communicator of this rank has come to be.
+    pub(crate) fn add_group(&mut self, context: u64, members: Arc<[usize]>) {
+        self.groups.insert(context, Group { members, reported: Vec::new(), checked_at: 0, is_deserted: false });
+    }
+
+    /// Nobody holds the communicator any more.
+    pub(crate) fn remove_group(&mut self, context: u64) {
+        self.groups.remove(&context);
     }
 
     /// Moves what can be moved now; `true` when anything moved.
@@ -271,8 +348,8 @@ impl Engine {
             keep_back: self.keep_back,
             buffers,
         };
-        for (transport, slow) in self.routes.transports.iter_mut().zip(&self.routes.slow) {
-            if !slow || leave_now || self.polls.is_multiple_of(SLOW_POLL) {
+        for Route { transport, slow, .. } in &mut self.routes.routes {
+            if !*slow || leave_now || self.polls.is_multiple_of(SLOW_POLL) {
                 moved |= transport.poll(&mut inbox)?;
             }
         }
@@ -281,6 +358,9 @@ impl Engine {
         }
         if self.uncounted > 0 {
             moved |= self.count_departures();
+        }
+        if std::mem::take(&mut self.doubtful_wildcards) {
+            self.end_wildcards();
         }
         Ok(moved)
     }
@@ -296,12 +376,50 @@ impl Engine {
             {
                 departed.counted = true;
                 self.uncounted -= 1;
+                self.counted += 1;
                 let error = departure_error(peer, &self.hosts[peer], &departed.departure, "what waits for it");
                 self.core.fail_peer(peer, &error);
+                self.transport(peer).forget(peer);
                 any = true;
             }
         }
+        self.doubtful_wildcards |= any;
         any
+    }
+
+    /// Ends wildcard receives that nobody is left for, or that must hear of a lost member.
+    fn end_wildcards(&mut self) {
+        for context in self.core.matcher.contexts_with_wildcards() {
+            if let Some(error) = self.wildcard_error(context, "a receive from any rank") {
+                for id in self.core.matcher.take_wildcards(context) {
+                    self.core.finish_receive(id, Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    /// Why a receive from any rank of a communicator must not wait (any longer): a member is lost, which is reported once,
+    /// or all others are gone. What this rank sends to itself is no reason to wait: whoever would send it may be the one
+    /// that waits.
+    fn wildcard_error(&mut self, context: u64, operation: &'static str) -> Option<Error> {
+        let group = self.groups.get_mut(&context)?;
+        if group.checked_at == self.counted {
+            return group.is_deserted.then_some(Error::NobodyLeft { operation });
+        }
+        let mut left = group.members.len();
+        for &peer in &*group.members {
+            let Some(Departed { departure, counted: true, .. }) = &self.departed[peer] else { continue };
+            left -= 1;
+            if let Departure::Lost(_) = departure
+                && !group.reported.contains(&peer)
+            {
+                group.reported.push(peer);
+                return Some(departure_error(peer, &self.hosts[peer], departure, operation));
+            }
+        }
+        group.checked_at = self.counted;
+        group.is_deserted = left == 1 && group.members.len() > 1;
+        group.is_deserted.then_some(Error::NobodyLeft { operation })
     }
 
     /// When the next departure begins to count.
@@ -322,11 +440,7 @@ impl Engine {
     }
 
     fn transport(&mut self, peer: usize) -> &mut dyn Transport {
-        &mut *self.routes.transports[self.routes.to[peer]]
-    }
-
-    fn is_eager(&self, peer: usize, bytes: usize) -> bool {
-        bytes <= self.routes.eager[self.routes.to[peer]]
+        &mut *self.routes.routes[self.routes.to[peer]].transport
     }
 
     /// Hands over what waits, peer by peer, in order.
@@ -359,19 +473,22 @@ impl Engine {
     }
 
     fn hand_over(&mut self, peer: usize, outgoing: &Outgoing, buffers: &mut dyn Buffers) -> Result<Handed> {
-        let transport = &mut *self.routes.transports[self.routes.to[peer]];
+        let Route { transport, limits, .. } = &mut self.routes.routes[self.routes.to[peer]];
         match outgoing {
-            Outgoing::Record(header) => Ok(Handed::all_or_none(transport.push(peer, header, &[], false)?)),
+            Outgoing::Record(header) => {
+                Ok(Handed::all_or_none(transport.push(peer, header, &[], Tier::LowLatency, false)?))
+            }
             Outgoing::First(id) => {
                 // Gone: its call has given up before it went out.
                 let Some(send) = self.core.sends.get_mut(id) else { return Ok(Handed::All) };
                 let mut header = send.header;
                 if header.kind == Kind::RequestToSend as u8 {
-                    return Ok(Handed::all_or_none(transport.push(peer, &header, &[], false)?));
+                    return Ok(Handed::all_or_none(transport.push(peer, &header, &[], send.path.tier(), false)?));
                 }
+                let tier = send.path.tier();
                 let Some(bytes) = bytes_of(send, buffers) else { return Ok(Handed::None) };
                 header.payload = length_of(bytes);
-                let handed = transport.push(peer, &header, bytes, false)?;
+                let handed = transport.push(peer, &header, bytes, tier, false)?;
                 if handed {
                     self.core.finish_send(*id, Ok(()));
                 }
@@ -384,9 +501,10 @@ impl Engine {
                 let mut sent = start;
                 let Some(bytes) = bytes_of(send, buffers) else { return Ok(Handed::None) };
                 while sent < bytes.len() {
-                    let piece = &bytes[sent..bytes.len().min(sent + transport.largest_payload())];
-                    let header = Header { id: receiver, payload: length_of(piece), ..Header::new(Kind::Data) };
-                    if !transport.push(peer, &header, piece, false)? {
+                    let piece = &bytes[sent..bytes.len().min(sent + limits.capabilities.piece)];
+                    let (at, payload) = (sent as u64, length_of(piece));
+                    let header = Header { id: receiver, tag: at, payload, ..Header::new(Kind::Data) };
+                    if !transport.push(peer, &header, piece, Tier::Bulk, false)? {
                         break;
                     }
                     sent += piece.len();
@@ -447,7 +565,15 @@ struct Inbox<'a> {
 
 impl Sink for Inbox<'_> {
     fn record(&mut self, peer: usize, header: &Header, payload: &mut dyn Payload) -> Result<()> {
+        // What waited for a lost peer has been told so: its last words find nobody.
+        if self.departed[peer].as_ref().is_some_and(|departed| departed.counted) {
+            return Ok(());
+        }
         self.core.record(peer, header, payload, self.buffers)
+    }
+
+    fn begin(&mut self, peer: usize, header: &Header) -> Result<Option<u64>> {
+        Ok(self.core.begin(peer, header))
     }
 
     fn departed(&mut self, peer: usize, departure: Departure) {

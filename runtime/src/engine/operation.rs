@@ -1,6 +1,13 @@
 //! Sends and receives in progress: where their bytes are and how far they have come.
 
-use crate::{element::Signature, error::Result, transport::record::Header};
+use super::coverage::Coverage;
+use crate::{
+    element::Signature,
+    error::Result,
+    matching::Ticket,
+    protocol::Path,
+    transport::record::{Header, Payload},
+};
 use std::any::Any;
 
 /// Names an operation within one rank. Never reused.
@@ -65,6 +72,7 @@ pub(crate) struct Sending {
     pub(crate) peer: usize,
     /// Eager or request-to-send, as it goes out first.
     pub(crate) header: Header,
+    pub(crate) path: Path,
     pub(crate) source: Source,
     /// Bytes of a large message handed to the transport so far.
     pub(crate) sent: usize,
@@ -97,13 +105,14 @@ pub(crate) struct Envelope {
 
 pub(crate) struct Receiving {
     pub(crate) context: u64,
+    /// Finds it among the receives that wait for a message.
+    pub(crate) posted: Option<Ticket>,
     pub(crate) expected: Expected,
     pub(crate) landing: Landing,
-    /// Bytes that came while the landing was not lent, and where they belong.
-    pub(crate) aside: Vec<u8>,
-    pub(crate) aside_at: usize,
-    /// The large message that is arriving, and how much of it has.
-    pub(crate) arriving: Option<(Envelope, usize)>,
+    /// Bytes that came while the landing was not lent, each with the offset where they belong.
+    pub(crate) aside: Vec<(usize, Vec<u8>)>,
+    /// The large message that is arriving, and what of it has come.
+    pub(crate) arriving: Option<(Envelope, Coverage)>,
     pub(crate) done: Option<Result<Envelope>>,
     pub(crate) detached: bool,
 }
@@ -115,9 +124,33 @@ impl Receiving {
             && !self.aside.is_empty()
             && let Some(room) = buffers.destination(lent)
         {
-            room[self.aside_at..self.aside_at + self.aside.len()].copy_from_slice(&self.aside);
-            self.aside.clear();
+            for (at, bytes) in self.aside.drain(..) {
+                room[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
         }
+    }
+
+    /// Keeps what is there of a piece until its landing is lent. Returns how much.
+    pub(crate) fn keep_aside(&mut self, at: usize, payload: &mut dyn Payload) -> usize {
+        let length = payload.len();
+        // Pieces that follow each other share one allocation.
+        let kept = match self.aside.last_mut() {
+            Some((start, bytes)) if *start + bytes.len() == at => bytes,
+            _ => {
+                self.aside.push((at, Vec::new()));
+                &mut self.aside.last_mut().expect("just pushed").1
+            }
+        };
+        let old = kept.len();
+        kept.resize(old + length, 0);
+        let copied = payload.copy_to(&mut kept[old..]);
+        kept.truncate(old + copied);
+        copied
+    }
+
+    /// Whether a message from `peer` is arriving.
+    pub(crate) fn is_arriving_from(&self, peer: usize) -> bool {
+        self.arriving.as_ref().is_some_and(|(envelope, _)| envelope.source == peer)
     }
 }
 

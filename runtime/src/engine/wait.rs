@@ -110,6 +110,11 @@ pub(crate) enum News {
         /// How it was lost.
         reason: String,
     },
+    /// A rank has dropped its world. What it has sent may still be on its way.
+    Finished {
+        /// Its rank in the world.
+        peer: usize,
+    },
 }
 
 /// Says what this rank is doing once it waits, and takes it back.
@@ -169,6 +174,7 @@ impl Runtime {
             match news {
                 News::Fatal(error) => engine.fail(error),
                 News::Lost { peer, reason } => engine.lose(peer, reason),
+                News::Finished { peer } => engine.peer_finished(peer),
             }
         }
     }
@@ -272,11 +278,13 @@ impl Runtime {
         Ok(engine)
     }
 
-    /// Whether the control socket has news.
+    /// Whether it is time to ask for news of the rest of the job: the control socket has some, or nothing has happened for
+    /// long.
     fn sleep_on_descriptors(&self, limit: Duration) -> Result<bool> {
         let mut events = Vec::with_capacity(16);
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
         match epoll::wait(&*self.poller, spare_capacity(&mut events), Some(&timeout)) {
+            Ok(0) => return Ok(true),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).context("waiting for messages (epoll_pwait2)"),
         }
@@ -287,11 +295,11 @@ impl Runtime {
 impl Engine {
     /// Announces to peers that this rank sleeps, or no longer does.
     pub(super) fn arm(&mut self, asleep: bool) {
-        for transport in &mut self.routes.transports {
+        for route in &mut self.routes.routes {
             if asleep {
-                transport.arm();
+                route.transport.arm();
             } else {
-                transport.disarm();
+                route.transport.disarm();
             }
         }
     }

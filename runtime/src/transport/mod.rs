@@ -1,20 +1,29 @@
 //! Transports carry records between ranks: within a process, over the segment of a host, or over TCP.
 //!
-//! A transport keeps the order of the records of one pair of ranks and loses none; it knows nothing of messages,
-//! matching or communicators. Nothing above asks which transport it talks to.
+//! A transport keeps one order of the records of a pair of ranks, whatever channel they take, and loses none; only pieces
+//! of large messages ([`Kind::Data`](record::Kind::Data)), which say where they belong, may come in any order among
+//! themselves and with the others. It knows nothing of messages, matching or communicators. Nothing above asks which
+//! transport it talks to: what it can do is data ([`Capabilities`]).
 
+pub(crate) mod faulty;
 pub(crate) mod loopback;
 pub(crate) mod record;
 pub(crate) mod shm;
 pub(crate) mod tcp;
 
-use crate::error::Result;
+use crate::{
+    error::Result,
+    protocol::{Capabilities, Tier},
+};
 use record::{Header, Payload};
 
 /// Takes what a transport has received.
 pub(crate) trait Sink {
     /// A record from `peer`, in order. The payload must be copied before this returns.
     fn record(&mut self, peer: usize, header: &Header, payload: &mut dyn Payload) -> Result<()>;
+    /// A whole message ([`record::Kind::Eager`]) of which only the beginning is here. When a receive waits for it, its
+    /// name: the message is then delivered as pieces for that. `None`: it must be delivered whole.
+    fn begin(&mut self, peer: usize, header: &Header) -> Result<Option<u64>>;
     /// Nothing more will come from `peer` and nothing more reaches it.
     fn departed(&mut self, peer: usize, departure: Departure);
 }
@@ -30,12 +39,12 @@ pub(crate) enum Departure {
 
 /// One way to move records between ranks. Ranks are those of the world.
 pub(crate) trait Transport: Send {
-    /// Hands one record over; `false` when there is no room now (try again after `poll`). `later`: it need not leave before
-    /// the next `poll`, so that several may leave together.
-    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], later: bool) -> Result<bool>;
+    /// What it can do: the same from the time it is made on.
+    fn capabilities(&self) -> Capabilities;
 
-    /// The largest payload of one record in bytes.
-    fn largest_payload(&self) -> usize;
+    /// Hands one record over; `false` when there is no room now (try again after `poll`). `tier`: the channel to take,
+    /// where there are two. `later`: it need not leave before the next `poll`, so that several may leave together.
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], tier: Tier, later: bool) -> Result<bool>;
 
     /// Delivers what has arrived, a bounded amount; `true` when anything moved in either direction.
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool>;
@@ -46,6 +55,16 @@ pub(crate) trait Transport: Send {
 
     /// The rank is awake again.
     fn disarm(&mut self);
+
+    /// The launcher says that this peer has dropped its world. Once nothing more can come from it, a later `poll` says that
+    /// it has departed. A transport that learns of that by itself need not do anything.
+    fn peer_finished(&mut self, _peer: usize) {}
+
+    /// The loss or the farewell of this peer has been reported: nothing more is taken from it or brought to it.
+    fn forget(&mut self, _peer: usize) {}
+
+    /// Breaks one of its connections as the network might, if it has any: which one follows from `choice`. For tests.
+    fn sever(&mut self, _choice: u64) {}
 
     /// The world is being dropped and every record has been pushed: tells the peers; `true` when all bytes have left
     /// this process for good and it may exit.

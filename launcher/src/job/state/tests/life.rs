@@ -158,6 +158,22 @@ fn the_first_quit_shows_where_ranks_are_and_a_second_one_is_passed_on() {
 }
 
 #[test]
+fn where_ranks_are_can_be_read_by_programs() {
+    let mut plan = plan(&[("a", Some(2)), ("b", None)], Some(2));
+    plan.shown.format = crate::report::Format::Json;
+    let mut w = World::begin(plan);
+    w.hello(0, 2);
+    w.did();
+    w.event(Event::Signal(libc::SIGQUIT));
+    w.say(0, FromAgent::Report { ranks: vec![] });
+    let did = w.did();
+    let shown = did.iter().find_map(|text| text.strip_prefix("show ")).unwrap();
+    let state: serde_json::Value = serde_json::from_str(shown).unwrap();
+    assert_eq!(state["state"]["ranks"][1]["place"], "not started");
+    assert_eq!(state["state"]["ranks"][1]["host"], "a");
+}
+
+#[test]
 fn a_job_may_go_on_without_a_rank_and_its_first_failure_still_decides() {
     let mut w = World::released();
     w.job.plan.keep_going = true;
@@ -196,4 +212,31 @@ fn a_job_that_goes_on_survives_a_host_but_not_an_abort_or_a_rank_that_never_come
     w.exit(3, 4);
     assert_eq!(w.did()[1..], ["refuse 0", "refuse 1", "stop 0", "stop 1"]);
     assert_eq!(w.code(), 4);
+}
+
+#[test]
+fn ranks_that_still_run_are_told_of_those_that_have_left_and_nobody_when_all_leave_together() {
+    let mut w = World::released();
+    w.finalize(0);
+    w.finalize(2);
+    assert_eq!(w.did(), [""; 0]);
+    assert_eq!(w.job.deadline(), Some(w.now + 250 * MS));
+    w.pass(250 * MS);
+    assert_eq!(w.did(), ["finished 0 [0, 2]", "finished 1 [0, 2]"]);
+    w.finalize(1);
+    w.exit(0, 0);
+    w.exit(1, 0);
+    w.pass(S);
+    assert_eq!(w.did(), ["finished 1 [1]"], "on host a nobody runs any more");
+    w.finalize(3);
+    for rank in [2, 3] {
+        w.exit(rank, 0);
+    }
+    w.pass(S);
+    assert_eq!(w.did(), [""; 0]);
+
+    let mut w = World::released();
+    (0..4).for_each(|rank| w.finalize(rank));
+    w.pass(S);
+    assert_eq!(w.did(), [""; 0]);
 }
