@@ -148,9 +148,9 @@ pub(crate) struct Options {
     /// Keep no record
     #[arg(long, conflicts_with = "archive")]
     pub(crate) no_archive: bool,
-    /// Ranks, on this host
-    #[arg(short = 'n', long, default_value_t = 2, help_heading = STARTING)]
-    pub(crate) ranks: usize,
+    /// Ranks, on this host; without it 2
+    #[arg(short = 'n', long, value_name = "N", help_heading = STARTING)]
+    pub(crate) ranks: Option<usize>,
     /// Another library, in turn with ours: a name from `rsbench peers`, or all; may be repeated
     #[arg(long = "peer", value_name = "NAME", value_delimiter = ',', help_heading = STARTING)]
     pub(crate) peers: Vec<String>,
@@ -177,6 +177,7 @@ impl Options {
     /// An option that a rank cannot honour.
     pub(crate) fn first_for_driver(&self) -> Option<&'static str> {
         [
+            (self.ranks.is_some(), "-n"),
             (!self.peers.is_empty(), "--peer"),
             (self.turns.is_some(), "--turns"),
             (self.transport.is_some(), "--transport"),

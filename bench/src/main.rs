@@ -99,12 +99,13 @@ fn measure(mut plan: Plan, mut tell: impl FnMut(&Plan, Event<'_>)) -> Result<Opt
 
 /// Starts the ranks of every library in turn.
 fn drive(plan: Plan, options: &Options) -> Result<ExitCode, Failure> {
-    rsbench::patterns::fits(plan.pattern, options.ranks)?;
+    let ranks = options.ranks.unwrap_or(2);
+    rsbench::patterns::fits(plan.pattern, ranks)?;
     let folder = options.peers_folder.clone().unwrap_or_else(peers::default_folder);
     let peers = chosen(&options.peers, &folder)?;
     let time = now();
     let job = driver::Job {
-        ranks: options.ranks,
+        ranks,
         plan,
         turns: options.turns.unwrap_or(if peers.is_empty() { 1 } else { 5 }) as usize,
         peers,
