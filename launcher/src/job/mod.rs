@@ -8,6 +8,7 @@ pub mod lines;
 mod preflight;
 mod prepare;
 mod release;
+mod signals;
 pub mod sink;
 pub mod state;
 mod status;

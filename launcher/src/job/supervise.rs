@@ -5,6 +5,7 @@
 use super::lines::Chunk;
 use super::preflight;
 use super::prepare::{self, internal};
+use super::signals;
 use super::sink::{Sink, SinkEvent};
 use super::state::{Action, Ending, Event, Job};
 use super::status::{Destination, Status};
@@ -72,7 +73,12 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     plan.tree = prepare::tree(&settings, &how, &plan);
     let style = prepare::style(&run.options, plan.start.output_window)?;
     // Not before: while files are read, which may take for ever, a signal must end us as it ends any program.
-    watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
+    let signalled = sender.clone();
+    signals::watch(move |signal| {
+        let message = if signal == libc::SIGCONT { Message::Continued } else { Message::Job(Event::Signal(signal)) };
+        signalled.send(message).is_ok()
+    })
+    .map_err(|e| internal(&format!("signals: {e}")))?;
     let report = sender.clone();
     let needed = prepare::needed(&plan);
     let direct = plan.tree.as_ref().map_or(needed, |tree| tree.radix.min(needed));
@@ -361,31 +367,4 @@ fn message(host: usize, event: LinkEvent, sink: &Sink) -> Option<Message> {
 /// A host's number as agents know it.
 fn number(host: usize) -> u32 {
     u32::try_from(host).unwrap_or(u32::MAX)
-}
-
-fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
-    let watched = [
-        libc::SIGINT,
-        libc::SIGTERM,
-        libc::SIGHUP,
-        libc::SIGQUIT,
-        libc::SIGUSR1,
-        libc::SIGUSR2,
-        libc::SIGTSTP,
-        libc::SIGCONT,
-        libc::SIGWINCH,
-    ];
-    // What rsrun was started to ignore stays ignored: `nohup rsrun`, or `rsrun &` in a shell without job control.
-    let mut signals =
-        signal_hook::iterator::Signals::new(watched.into_iter().filter(|signal| !sys::is_ignored(*signal)))?;
-    std::thread::Builder::new().name("signals".to_string()).spawn(move || {
-        for signal in signals.forever() {
-            let message =
-                if signal == libc::SIGCONT { Message::Continued } else { Message::Job(Event::Signal(signal)) };
-            if sender.send(message).is_err() {
-                return;
-            }
-        }
-    })?;
-    Ok(())
 }
