@@ -220,7 +220,7 @@ impl World {
         let poller = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll instance")?);
         let mut routes = Routes { routes: Vec::new(), to: vec![0; size] };
         let faults = Faults::named(&boot.snapshot, rank, size);
-        routes.add(faulty::maybe(faults, Box::new(Loopback::new(rank))), eager, &[rank]);
+        routes.add(Box::new(Loopback::new(rank)), eager, &[rank]);
         if let (Some((segment, wake)), false) = (segment, plan.near.is_empty()) {
             let place = plan.near.iter().position(|near| *near == rank).unwrap_or(0);
             let shm = SharedMemory::new(segment, place, &plan.near, size, wake);

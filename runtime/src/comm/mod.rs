@@ -2,9 +2,11 @@
 //!
 //! Ranks here are those of the communicator; everything below knows ranks of the world only.
 
+mod agreement;
 mod buffer;
 mod exchange;
 mod request;
+mod shrink;
 mod split;
 
 pub use exchange::{Buffers, Exchange};
@@ -127,6 +129,8 @@ struct Inner {
     children: AtomicU64,
     /// Collective operations begun.
     exchanges: AtomicU64,
+    /// Times it was shrunk.
+    shrinks: AtomicU64,
     /// The size hint that it was made with, in bytes; 0: none.
     hint: usize,
     attributes: RwLock<FxHashMap<TypeId, Arc<dyn AnyType + Send + Sync>>>,
@@ -147,8 +151,8 @@ impl Communicator {
     fn new(shared: Arc<Shared>, members: Vec<usize>, rank: usize, context: u64, hint: usize) -> Self {
         let members: Arc<[usize]> = members.into();
         shared.runtime.lock().add_group(context, members.clone());
-        let (children, exchanges, attributes) = (0.into(), 0.into(), RwLock::default());
-        let inner = Inner { shared, members, rank, context, children, exchanges, hint, attributes };
+        let (children, exchanges, shrinks, attributes) = (0.into(), 0.into(), 0.into(), RwLock::default());
+        let inner = Inner { shared, members, rank, context, children, exchanges, shrinks, hint, attributes };
         Communicator { inner: Arc::new(inner) }
     }
 

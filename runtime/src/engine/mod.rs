@@ -14,7 +14,7 @@ pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime
 use crate::{
     error::{Error, Result},
     matching::Pattern,
-    protocol::{Limits, Tier},
+    protocol::{Limits, Path, Tier},
     transport::{
         Departure, Sink, Transport,
         record::{Header, Kind, Payload},
@@ -188,6 +188,15 @@ impl Engine {
         let total = usize::try_from(header.total).unwrap_or(usize::MAX);
         let path = self.routes.routes[self.routes.to[peer]].limits.path(total, hint);
         Ok(self.core.start_send(peer, header, path, source))
+    }
+
+    /// Sends a short message whole, whatever the configuration says, and lets nobody wait for it: the receiver need not
+    /// want it.
+    pub(crate) fn send_whole(&mut self, peer: usize, header: Header, bytes: Box<dyn OwnedBuffer>) -> Result<()> {
+        self.check(peer, "a send to it")?;
+        let id = self.core.start_send(peer, header, Path::Eager(Tier::LowLatency), Source::Owned(bytes));
+        self.core.abandon_send(id);
+        Ok(())
     }
 
     pub(crate) fn start_receive(
@@ -437,6 +446,11 @@ impl Engine {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether nothing more comes from a peer: it is lost, or has dropped its world.
+    pub(crate) fn is_gone(&self, peer: usize) -> bool {
+        self.departed[peer].as_ref().is_some_and(|departed| departed.counted)
     }
 
     fn transport(&mut self, peer: usize) -> &mut dyn Transport {

@@ -92,6 +92,7 @@ operations! {
     AllGather = 7 "all_gather",
     Scatter = 8 "scatter",
     AllToAll = 9 "all_to_all",
+    Shrink = 10 "shrink",
 }
 
 /// Ranks take 24 bits of the word.
