@@ -65,8 +65,10 @@ table! {
     TRANSPORT_ALLOW: String = "transport.allow", list("shm,tcp", Words::OneOf(&["shm", "tcp"])),
         read by "the runtime's choice of transport";
 
-    /// Ring buffer of each ordered pair of ranks of one host.
-    SHM_RING_BYTES: u64 = "shm.ring_bytes", power_of_two(256 * KIB, 4 * KIB..=16 * MIB),
+    /// Ring buffer of each ordered pair of ranks of one host: more than a core's own cache holds, so that large messages
+    /// pass through the shared one. On a host with more than 8 ranks less, down to 256 KiB: all together at most 256 MiB.
+    /// Memory is taken only as far as messages need it.
+    SHM_RING_BYTES: u64 = "shm.ring_bytes", power_of_two(4 * MIB, 4 * KIB..=16 * MIB),
         read by "agent (size of the segment) and shared-memory transport";
 
     /// Messages within a host up to this size are sent at once; larger ones wait until the receiver is ready
@@ -181,6 +183,17 @@ table! {
     /// Connections to hosts that are made at once.
     LAUNCH_WINDOW: u64 = "launch.window", Kind::Count { default: 64, range: 1..=4096 }, read by "launcher";
 
+    /// Whether agents connect to further hosts for the launcher. `auto`: when a job has more than 512 hosts. Each host that
+    /// others are reached through needs keys of its own for them; where it has none, the launcher connects by itself.
+    LAUNCH_TREE: String = "launch.tree", choice("auto", &["auto", "on", "off"]), read by "launcher";
+
+    /// How many hosts the launcher, and each agent of a tree, connects to.
+    LAUNCH_TREE_RADIX: u64 = "launch.tree_radix", Kind::Count { default: 32, range: 2..=1024 }, read by "launcher";
+
+    /// How long a host is tried whose name is not known or where nobody listens. Longer for hosts that are just being
+    /// made; `launch.connect_timeout` is the limit in any case.
+    LAUNCH_WAIT_FOR_HOSTS: Duration = "launch.wait_for_hosts", duration(ms(1500), s(0)..=s(600)), read by "launcher";
+
     /// How long a host may take to say hello.
     LAUNCH_CONNECT_TIMEOUT: Duration = "launch.connect_timeout", duration(s(8), ms(100)..=s(600)), read by "launcher";
 
@@ -229,10 +242,17 @@ pub fn nearest(name: &str) -> Vec<&'static KeySpec> {
             .min()
     };
     let Some(least) = TABLE.iter().filter_map(distance).min() else {
-        return Vec::new();
+        // Perhaps only the end is missing: `shm.ring` for `shm.ring_bytes`.
+        let begins = |spec: &&KeySpec| wanted.chars().count() >= MIN_BEGINNING && plain(spec.name).starts_with(&wanted);
+        let begun: Vec<_> = TABLE.iter().filter(begins).collect();
+        return if begun.len() <= MAX_BEGUN { begun } else { Vec::new() };
     };
     TABLE.iter().filter(|spec| distance(spec) == Some(least)).collect()
 }
+
+/// The fewest letters that count as the beginning of a name, and the most names that are told for one.
+const MIN_BEGINNING: usize = 4;
+const MAX_BEGUN: usize = 3;
 
 fn plain(name: &str) -> String {
     clip(name).to_lowercase().replace(['.', '-'], "_")
