@@ -491,6 +491,24 @@ fn a_split_orders_by_key_and_leaves_out_who_has_no_color() {
 }
 
 #[test]
+fn ranks_that_leave_do_not_wait_for_each_other_to_receive() {
+    without_hanging("leaving with messages that nobody wants", || {
+        on_every_transport(3, |world| {
+            let comm = world.communicator();
+            for other in 0..3 {
+                drop(comm.isend(pattern(500_000, 1), other, 1)?);
+            }
+            // Whoever still waits for its receiver hears that there is none.
+            if comm.rank() == 2 {
+                let error = comm.send(&pattern(500_000, 2), 0, 2).unwrap_err();
+                assert!(matches!(error, Error::PeerFinished { peer: 0, .. }), "{error}");
+            }
+            Ok(())
+        });
+    });
+}
+
+#[test]
 fn a_communicator_shrinks_to_those_that_have_not_left() {
     without_hanging("agreeing who is left", || {
         on_every_transport(5, |world| {

@@ -269,6 +269,11 @@ impl Engine {
         self.core.news
     }
 
+    /// The world is being dropped: nothing more is received.
+    pub(crate) fn leave(&mut self) {
+        self.core.leave();
+    }
+
     /// Whether sends are still under way.
     pub(crate) fn has_unsent(&self) -> bool {
         self.core.sends.values().any(|send| send.done.is_none()) || !self.core.busy.is_empty()
@@ -355,6 +360,7 @@ impl Engine {
             departed: &mut self.departed,
             uncounted: &mut self.uncounted,
             keep_back: self.keep_back,
+            hosts: &self.hosts,
             buffers,
         };
         for Route { transport, slow, .. } in &mut self.routes.routes {
@@ -574,6 +580,7 @@ struct Inbox<'a> {
     departed: &'a mut [Option<Departed>],
     uncounted: &'a mut usize,
     keep_back: Duration,
+    hosts: &'a [String],
     buffers: &'a mut dyn Buffers,
 }
 
@@ -581,6 +588,11 @@ impl Sink for Inbox<'_> {
     fn record(&mut self, peer: usize, header: &Header, payload: &mut dyn Payload) -> Result<()> {
         // What waited for a lost peer has been told so: its last words find nobody.
         if self.departed[peer].as_ref().is_some_and(|departed| departed.counted) {
+            return Ok(());
+        }
+        if header.kind == Kind::Discard as u8 && header.tag == core::LEFT {
+            let error = departure_error(peer, &self.hosts[peer], &Departure::Finished, "a send to it");
+            self.core.finish_send(header.id, Err(error));
             return Ok(());
         }
         self.core.record(peer, header, payload, self.buffers)
