@@ -6,6 +6,7 @@ mod agreement;
 pub mod apps;
 pub mod lines;
 mod preflight;
+mod prepare;
 mod release;
 pub mod sink;
 pub mod state;

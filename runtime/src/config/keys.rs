@@ -192,7 +192,7 @@ table! {
 
     /// How long a host is tried whose name is not known or where nobody listens. Longer for hosts that are just being
     /// made; `launch.connect_timeout` is the limit in any case.
-    LAUNCH_WAIT_FOR_HOSTS: Duration = "launch.wait_for_hosts", duration(ms(1500), s(0)..=s(600)), read by "launcher";
+    LAUNCH_WAIT_FOR_HOSTS: Duration = "launch.wait_for_hosts", duration(s(2), s(0)..=s(600)), read by "launcher";
 
     /// How long a host may take to say hello.
     LAUNCH_CONNECT_TIMEOUT: Duration = "launch.connect_timeout", duration(s(8), ms(100)..=s(600)), read by "launcher";
