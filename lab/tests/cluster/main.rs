@@ -35,16 +35,9 @@ fn main() -> ExitCode {
         eprintln!("the cluster tests are ignored: {error}\nrun them with: sudo cargo xtask test lab");
     }
     let shared: Arc<OnceLock<Cluster>> = Arc::default();
-    let tests = [
-        starts::TESTS,
-        strays::TESTS,
-        kills::TESTS,
-        tree::TESTS,
-        network::TESTS,
-        repeats::TESTS,
-        bad_input::TESTS,
-    ]
-    .concat();
+    let tests =
+        [starts::TESTS, strays::TESTS, kills::TESTS, tree::TESTS, network::TESTS, repeats::TESTS, bad_input::TESTS]
+            .concat();
     let trial = |(name, test): Test| {
         let shared = Arc::clone(&shared);
         Trial::test(name, move || run(test, &shared)).with_ignored_flag(rights.is_err())

@@ -94,7 +94,8 @@ impl Agreement {
                 self.outgoing.push((coordinator, Word::Vote(self.gone.clone())));
             }
         }
-        let heard_all = (0..self.gone.len()).all(|other| other == self.me || self.gone[other] || self.said[other].is_some());
+        let heard_all =
+            (0..self.gone.len()).all(|other| other == self.me || self.gone[other] || self.said[other].is_some());
         if coordinator != self.me || !heard_all {
             return;
         }

@@ -152,7 +152,9 @@ impl Core {
                     self.take_eager(id, envelope, signature, payload, buffers);
                 }
             }
-            Kind::RequestToSend if self.leaving && self.matcher.waiting_for(header.context, peer, header.tag).is_none() => {
+            Kind::RequestToSend
+                if self.leaving && self.matcher.waiting_for(header.context, peer, header.tag).is_none() =>
+            {
                 self.enqueue(peer, turned_away(header.id));
             }
             Kind::RequestToSend => {

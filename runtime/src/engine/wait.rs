@@ -165,7 +165,15 @@ impl Runtime {
         lifeline: Box<dyn Fn() -> Vec<News> + Send + Sync>,
         board: Option<(Arc<Segment>, usize)>,
     ) -> Self {
-        Runtime { engine: Mutex::new(engine), others: Condvar::new(), poller, waiting, idle_pokes: AtomicU32::new(0), lifeline, board }
+        Runtime {
+            engine: Mutex::new(engine),
+            others: Condvar::new(),
+            poller,
+            waiting,
+            idle_pokes: AtomicU32::new(0),
+            lifeline,
+            board,
+        }
     }
 
     /// Says what this rank is doing until it says something else.
