@@ -30,6 +30,8 @@ pub mod element;
 mod engine;
 mod error;
 #[cfg(not(loom))]
+pub mod heap;
+#[cfg(not(loom))]
 pub mod local;
 #[cfg(not(loom))]
 mod matching;
@@ -47,6 +49,8 @@ pub use bootstrap::node::Placement;
 pub use comm::{Any, Communicator, RecvRequest, SendRequest, Source, Status, Tag};
 pub use element::Element;
 pub use error::{Error, Result, SystemError};
+#[cfg(not(loom))]
+pub use heap::{Compare, HeapBuffer, SignalOp, SymmetricHeap};
 pub use spmd_derive::Element;
 #[cfg(not(loom))]
 pub use world::{Builder, World};

@@ -6,7 +6,7 @@ use crate::{
         node::Placement,
         rank::{self, Control},
     },
-    comm::{Communicator, Shared},
+    comm::{Communicator, Near, Shared},
     config::{self, Snapshot, Value, keys},
     engine::{Engine, FIRST_FREE_TOKEN, Routes, Runtime, Waiting, operation::NoBuffers},
     error::{Context, Error, Result},
@@ -219,7 +219,9 @@ impl World {
         let poller = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll instance")?);
         let mut routes = Routes { routes: Vec::new(), to: vec![0; size] };
         routes.add(Box::new(Loopback::new(rank)), eager, &[rank]);
+        let mut near = None;
         if let (Some((segment, wake)), false) = (segment, plan.near.is_empty()) {
+            near = Some(Near { segment: segment.clone(), ranks: plan.near.clone() });
             let place = plan.near.iter().position(|near| *near == rank).unwrap_or(0);
             let shm = SharedMemory::new(segment, place, &plan.near, size, wake);
             epoll::add(
@@ -280,6 +282,7 @@ impl World {
             snapshot: boot.snapshot,
             hosts: boot.hosts,
             host_of: boot.host_of,
+            near,
         });
         let communicator = Communicator::world(shared.clone(), rank, hint);
         Ok(World { communicator, shared, lifeline, settings, placement: boot.placement })

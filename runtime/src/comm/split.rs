@@ -9,7 +9,7 @@ use crate::{
 use sha2::{Digest, Sha256};
 use std::sync::atomic::Ordering;
 
-/// What one rank says in a split.
+/// What one rank says.
 const WORDS: usize = 3;
 
 impl Communicator {
@@ -30,7 +30,7 @@ impl Communicator {
     /// When a rank is lost.
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
         let mine = [u64::from(color.is_some()), color.map_or(0, u64::from), key.cast_unsigned()];
-        let all = self.gather_words(mine)?;
+        let all = self.gather_words(Operation::Split, mine)?;
         let context = self.child_context(color.map_or(0, |color| u64::from(color) + 1));
         let Some(color) = color else { return Ok(None) };
         let mut chosen: Vec<(i64, usize)> = all
@@ -59,13 +59,13 @@ impl Communicator {
     }
 
     /// What every rank says, on every rank: to rank 0 and back.
-    fn gather_words(&self, mine: [u64; WORDS]) -> Result<Vec<[u64; WORDS]>> {
+    pub(crate) fn gather_words(&self, operation: Operation, mine: [u64; WORDS]) -> Result<Vec<[u64; WORDS]>> {
         let (size, rank) = (self.size(), self.rank());
         let mut table = Table { words: vec![[0; WORDS]; size], rank };
         table.words[rank] = mine;
         let one = size_of::<[u64; WORDS]>();
         let kind = <[u64; WORDS]>::signature();
-        let mut exchange = self.exchange_of(Operation::Split);
+        let mut exchange = self.exchange_of(operation);
         // Operation numbers: 0..size for a single row, size for the whole table.
         let whole = narrow(size);
         if rank == 0 {

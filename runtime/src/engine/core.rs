@@ -5,6 +5,7 @@
 
 use super::{
     coverage::Coverage,
+    one_sided::OneSided,
     operation::{Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Receiving, Sending, Source},
 };
 use crate::{
@@ -26,6 +27,8 @@ pub(crate) enum Outgoing {
     First(OperationId),
     /// The pieces of a large message whose receiver is ready.
     Pieces(OperationId),
+    /// A record with its payload.
+    Parcel(Header, Vec<u8>),
 }
 
 pub(crate) struct Core {
@@ -37,6 +40,7 @@ pub(crate) struct Core {
     /// Receives whose sender gave up, with the peer and the bytes that it had sent before and that have not come yet.
     draining: FxHashMap<OperationId, (usize, u64)>,
     pub(crate) outgoing: Vec<VecDeque<Outgoing>>,
+    pub(crate) one_sided: OneSided,
     /// Peers with something outgoing.
     pub(crate) busy: Vec<usize>,
     /// Counts everything that may end a wait, so that a waiting call looks only when there is news.
@@ -53,6 +57,7 @@ impl Core {
             receives: FxHashMap::default(),
             draining: FxHashMap::default(),
             outgoing: (0..size).map(|_| VecDeque::new()).collect(),
+            one_sided: OneSided::default(),
             busy: Vec::new(),
             news: 0,
         }
@@ -166,6 +171,17 @@ impl Core {
             Kind::Discard => self.finish_send(header.id, Ok(())),
             Kind::Data => self.take_piece(peer, header, payload, buffers)?,
             Kind::Abandon => self.lose_rest(peer, header.id, header.tag)?,
+            Kind::Put | Kind::Update | Kind::Get | Kind::Answer => {
+                let outgoing = &mut self.outgoing[peer];
+                let idle = outgoing.is_empty();
+                self.one_sided.record(peer, header, payload, &mut |header, payload| {
+                    outgoing.push_back(Outgoing::Parcel(header, payload));
+                })?;
+                if idle && !outgoing.is_empty() {
+                    self.busy.push(peer);
+                }
+                self.news += 1;
+            }
             Kind::Bye => return Err(corrupt("a farewell outside its connection")),
         }
         Ok(())

@@ -4,6 +4,7 @@
 
 mod core;
 mod coverage;
+pub(crate) mod one_sided;
 pub(crate) mod operation;
 #[cfg(test)]
 mod tests;
@@ -476,6 +477,9 @@ impl Engine {
         match outgoing {
             Outgoing::Record(header) => {
                 Ok(Handed::all_or_none(transport.push(peer, header, &[], Tier::LowLatency, false)?))
+            }
+            Outgoing::Parcel(header, payload) => {
+                Ok(Handed::all_or_none(transport.push(peer, header, payload, Tier::Bulk, false)?))
             }
             Outgoing::First(id) => {
                 // Gone: its call has given up before it went out.

@@ -52,6 +52,12 @@ pub(crate) trait Transport: Send {
     /// The rank is awake again.
     fn disarm(&mut self);
 
+    /// Memory that this peer shares with us has changed: wakes it if it sleeps. Where no memory is shared there is nothing
+    /// to do.
+    fn nudge(&mut self, _peer: usize) -> Result<()> {
+        Ok(())
+    }
+
     /// The launcher says that this peer has dropped its world. Once nothing more can come from it, a later `poll` says that
     /// it has departed. A transport that learns of that by itself need not do anything.
     fn peer_finished(&mut self, _peer: usize) {}

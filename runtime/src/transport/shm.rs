@@ -255,6 +255,13 @@ impl Transport for SharedMemory {
         Ok(moved)
     }
 
+    fn nudge(&mut self, peer: usize) -> Result<()> {
+        match self.local_of[peer] {
+            Some(place) => self.wake(place as usize),
+            None => Ok(()),
+        }
+    }
+
     fn arm(&mut self) {
         self.since_look = LOOK_EVERY;
         self.segment.sleeping(self.local).store(1, Ordering::Relaxed);
