@@ -41,6 +41,10 @@ pub mod memory;
 pub mod protocol;
 #[cfg(not(loom))]
 mod transport;
+
+#[cfg(not(loom))]
+#[allow(dead_code, reason = "the transport over it comes next")]
+mod verbs;
 #[cfg(not(loom))]
 mod world;
 

@@ -13,6 +13,7 @@ use crate::{
     local::Crew,
     memory::{Activity, Segment},
     transport::{
+        faulty::{self, Faults},
         loopback::Loopback,
         shm::SharedMemory,
         tcp::{self, Tcp, addresses},
@@ -218,7 +219,8 @@ impl World {
         let eager = to_usize(boot.snapshot.get(keys::EAGER_LIMIT));
         let poller = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll instance")?);
         let mut routes = Routes { routes: Vec::new(), to: vec![0; size] };
-        routes.add(Box::new(Loopback::new(rank)), eager, &[rank]);
+        let faults = Faults::named(&boot.snapshot, rank, size);
+        routes.add(faulty::maybe(faults, Box::new(Loopback::new(rank))), eager, &[rank]);
         let mut near = None;
         if let (Some((segment, wake)), false) = (segment, plan.near.is_empty()) {
             near = Some(Near { segment: segment.clone(), ranks: plan.near.clone() });
@@ -232,22 +234,29 @@ impl World {
             )
             .context("watching the eventfd")?;
             let others: Vec<usize> = plan.near.iter().copied().filter(|near| *near != rank).collect();
-            routes.add(Box::new(shm), eager, &others);
+            routes.add(faulty::maybe(faults, Box::new(shm)), eager, &others);
         }
-        if let Some((listener, _)) = plan.listener {
+        if let Some((listener, own)) = plan.listener {
+            let mut addresses = addresses::worth_trying(&release.addresses, &boot.host_of);
+            addresses[rank] = own;
             let tcp = Tcp::new(
                 tcp::Settings {
                     rank,
                     key: boot.key.clone(),
-                    addresses: release.addresses,
+                    addresses,
+                    lanes: to_usize(boot.snapshot.get(keys::TCP_SOCKETS)),
                     connect_timeout: boot.snapshot.get(keys::TCP_CONNECT_TIMEOUT),
+                    reconnect: boot.snapshot.get(keys::TCP_RECONNECT),
+                    silence: boot.snapshot.get(keys::HEARTBEAT_TIMEOUT),
                     buffer: to_usize(boot.snapshot.get(keys::TCP_BUFFER_BYTES)),
+                    window: to_usize(boot.snapshot.get(keys::TCP_RESEND_BYTES)),
                     first_token: FIRST_FREE_TOKEN,
                 },
                 listener,
                 poller.clone(),
             )?;
-            routes.add(Box::new(tcp), to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT)), &plan.far);
+            let tcp_eager = to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT));
+            routes.add(faulty::maybe(faults, Box::new(tcp)), tcp_eager, &plan.far);
         }
         let (watched, keep_back) = match &lifeline {
             Lifeline::Agent(control) if boot.survives => (Some(control.descriptor().as_fd()), Duration::ZERO),

@@ -92,5 +92,20 @@ cargo xtask lab netns: hosts on this machine
     rsrun -n 96 -hostfile lab/state/netns/hosts target/release/examples/train
     ssh -F lab/state/netns/ssh_config node1
 
-Needs the rights of root (or sudo without a password). More: docs/lab.md
+Needs the rights of root (or sudo without a password).
+
+cargo xtask lab vm: machines with RDMA on this machine, emulated
+
+    up N [--name NAME]
+              bring up N machines (1 to 16) with Debian's kernel and its software RDMA devices, joined by a network. One
+              machine alone has two devices, joined by a wire of its own.
+    run [--machine M] [--name NAME] 'COMMAND'
+              run a command for the shell on machine M (1); its output and exit code are the command's
+    status    the labs and their machines
+    down [--name NAME]
+              end the machines and remove every trace
+
+    cargo xtask lab vm run 'ibv_devinfo'
+
+Needs no rights. More: docs/lab.md
 ";

@@ -13,6 +13,7 @@ mod packages;
 mod setup;
 mod system;
 mod test;
+mod vm;
 
 use error::{Result, XtaskError};
 use lexopt::prelude::*;
@@ -40,6 +41,7 @@ enum Task {
     LabUp(lab::Up),
     LabDown { name: String },
     LabStatus,
+    Vm(vm::Task),
     Ends(ends::Options),
 }
 
@@ -55,6 +57,7 @@ impl Task {
             Self::LabUp(up) => lab::up(&up)?,
             Self::LabDown { name } => lab::down(&name)?,
             Self::LabStatus => lab::status()?,
+            Self::Vm(task) => return task.run(),
             Self::Ends(options) => ends::run(&options)?,
         }
         Ok(ExitCode::SUCCESS)
@@ -140,8 +143,11 @@ fn parse_fuzz(parser: &mut lexopt::Parser) -> Result<Task> {
 fn parse_lab(parser: &mut lexopt::Parser) -> Result<Task> {
     match word(parser)?.as_deref() {
         Some("netns") => {}
+        Some(vm::KIND) => return Ok(vm::parse(parser)?.map_or(Task::Help(help::LAB), Task::Vm)),
         None | Some("help") => return Ok(Task::Help(help::LAB)),
-        Some(other) => return Err(XtaskError::Usage(format!("no lab '{other}'; there is 'lab netns'"))),
+        Some(other) => {
+            return Err(XtaskError::Usage(format!("no lab '{other}'; there are 'lab netns' and 'lab vm'")));
+        }
     }
     match word(parser)?.as_deref() {
         Some("up") => parse_up(parser),

@@ -25,6 +25,9 @@ pub(crate) const PACKAGES: &[Package] = &[
     Package { debian: "openssh-client", fedora: "openssh-clients", arch: "openssh", suse: "openssh-clients", why: "ssh, ssh-keygen" },
     Package { debian: "openssh-server", fedora: "openssh-server", arch: "openssh", suse: "openssh-server", why: "sshd for the lab's hosts (its package also starts sshd on this machine)" },
     Package { debian: "iproute2", fedora: "iproute", arch: "iproute2", suse: "iproute2", why: "networks of the lab" },
+    Package { debian: "ibverbs-utils", fedora: "libibverbs-utils", arch: "rdma-core", suse: "libibverbs-utils", why: "what RDMA devices say of themselves" },
+    Package { debian: "perftest", fedora: "perftest", arch: "perftest", suse: "perftest", why: "RDMA latency and bandwidth, to compare with" },
+    Package { debian: "qemu-system-x86", fedora: "qemu-system-x86-core", arch: "qemu-system-x86", suse: "qemu-x86", why: "machines with RDMA for the lab" },
     Package { debian: "libopenmpi-dev", fedora: "openmpi-devel", arch: "openmpi", suse: "openmpi4-devel", why: "cross-check against an MPI" },
     Package { debian: "openmpi-bin", fedora: "openmpi", arch: "openmpi", suse: "openmpi4", why: "mpirun, for the same" },
 ];

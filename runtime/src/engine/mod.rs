@@ -380,6 +380,7 @@ impl Engine {
                 self.counted += 1;
                 let error = departure_error(peer, &self.hosts[peer], &departed.departure, "what waits for it");
                 self.core.fail_peer(peer, &error);
+                self.transport(peer).forget(peer);
                 any = true;
             }
         }
@@ -573,6 +574,10 @@ impl Sink for Inbox<'_> {
             return Ok(());
         }
         self.core.record(peer, header, payload, self.buffers)
+    }
+
+    fn begin(&mut self, peer: usize, header: &Header) -> Result<Option<u64>> {
+        Ok(self.core.begin(peer, header))
     }
 
     fn departed(&mut self, peer: usize, departure: Departure) {

@@ -372,10 +372,11 @@ impl<M: LaneMemory> Payload for InLane<'_, M> {
         self.left
     }
 
-    fn copy_to(&mut self, out: &mut [u8]) {
+    fn copy_to(&mut self, out: &mut [u8]) -> usize {
         self.lane.read(self.at, out);
         self.at += out.len();
         self.left -= out.len();
+        out.len()
     }
 }
 
