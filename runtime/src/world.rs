@@ -33,6 +33,8 @@ use std::{
 /// Where a launcher watches, the loss of a peer is reported only after this: the launcher knows the cause, ends the job
 /// and reports the rank that failed first, not those that noticed.
 const KEEP_BACK: Duration = Duration::from_secs(3);
+/// From this size on, ranks that share processors read messages out of each other's memory.
+const DIRECT_READ: usize = 32 << 10;
 /// A drop that waits longer than this for its peers says so.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -225,7 +227,7 @@ impl World {
         if let (Some((segment, wake)), false) = (segment, plan.near.is_empty()) {
             near = Some(Near { segment: segment.clone(), ranks: plan.near.clone() });
             let place = plan.near.iter().position(|near| *near == rank).unwrap_or(0);
-            let shm = SharedMemory::new(segment, place, &plan.near, size, wake);
+            let shm = SharedMemory::new(segment, place, &plan.near, size, wake, direct_read(&boot));
             epoll::add(
                 &poller,
                 shm.descriptor(),
@@ -332,7 +334,10 @@ impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // While unwinding nothing is waited for, but nobody shall wait for this rank either.
-            let _ = self.shared.runtime.lock().finish();
+            let mut engine = self.shared.runtime.lock();
+            engine.withdraw_all();
+            let _ = engine.finish();
+            drop(engine);
             if let Lifeline::Threads(crew) = &self.lifeline {
                 crew.fail(self.rank());
             }
@@ -407,6 +412,15 @@ fn listen(boot: &Boot, one_machine: bool) -> Result<(TcpListener, Vec<SocketAddr
 fn place(boot: &Boot) -> usize {
     let rank = boot.rank as usize;
     boot.host_of[..rank].iter().filter(|host| **host == boot.host_of[rank]).count()
+}
+
+/// From which size on messages within a host are read out of the sender's memory; `None`: never.
+fn direct_read(boot: &Boot) -> Option<usize> {
+    match boot.snapshot.get(keys::SHM_DIRECT_READ).as_str() {
+        "always" => Some(1),
+        "auto" if boot.oversubscribed => Some(DIRECT_READ),
+        _ => None,
+    }
 }
 
 fn waiting(snapshot: &Snapshot, oversubscribed: bool) -> Waiting {

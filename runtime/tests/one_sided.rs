@@ -338,3 +338,47 @@ fn threads_of_one_rank_wait_for_each_other_s_signals() {
         barrier(&comm, &heap)
     });
 }
+
+#[test]
+fn messages_go_out_of_and_into_the_heap_at_any_size() {
+    on_every_transport(3, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 8 << 20)?;
+        let (out, into) = (heap.alloc::<u32>(600_000)?, heap.alloc::<u32>(600_000)?);
+        for length in [0, 1, 1000, 5000, 100_000, 600_000] {
+            let expected = pattern(length, length);
+            match comm.rank() {
+                0 => {
+                    out.write(&expected)?;
+                    // From heap to heap, from heap to a vector, and from a vector to the heap.
+                    comm.send_buffer(&out.slice(..length), 1, 1)?;
+                    comm.send_buffer(&out.slice(..length), 2, 2)?;
+                    comm.send(&expected, 2, 3)?;
+                }
+                1 => {
+                    let status = comm.recv_buffer(&into, 0, 1)?;
+                    assert_eq!(status.elements::<u32>(), length);
+                    assert!(into.to_vec()[..length] == expected, "{length}");
+                }
+                _ => {
+                    assert!(comm.recv_vec::<u32>(0, 2)?.0 == expected, "{length}");
+                    comm.recv_buffer(&into.slice(..length), 0, 3)?;
+                    assert!(into.to_vec()[..length] == expected, "{length}");
+                }
+            }
+        }
+        // A message to oneself, and one that does not fit.
+        if comm.rank() == 0 {
+            let request = comm.isend(pattern(500_000, 5), 0, 4)?;
+            comm.recv_buffer(&into, 0, 4)?;
+            assert!(into.to_vec()[..500_000] == request.wait()?);
+            comm.send_buffer(&out, 1, 5)?;
+            comm.send_buffer(&out.slice(..5), 1, 6)?;
+        } else if comm.rank() == 1 {
+            let error = comm.recv_buffer(&into.slice(1..), 0, 5).unwrap_err();
+            assert!(matches!(error, Error::Truncated { .. }), "{error}");
+            comm.recv_buffer(&into, 0, 6)?;
+        }
+        barrier(&comm, &heap)
+    });
+}

@@ -4,6 +4,7 @@
 
 mod buffer;
 mod exchange;
+mod heap;
 mod request;
 mod split;
 

@@ -5,8 +5,11 @@
 
 use super::{
     coverage::Coverage,
+    direct::{Fetch, Offer},
     one_sided::OneSided,
-    operation::{Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Receiving, Sending, Source},
+    operation::{
+        Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Plain, Receiving, Sending, Source,
+    },
 };
 use crate::{
     element::{self, Signature},
@@ -41,6 +44,8 @@ pub(crate) struct Core {
     draining: FxHashMap<OperationId, (usize, u64)>,
     pub(crate) outgoing: Vec<VecDeque<Outgoing>>,
     pub(crate) one_sided: OneSided,
+    /// Messages that are being copied out of their senders' memory.
+    pub(super) fetches: VecDeque<Fetch>,
     /// Peers with something outgoing.
     pub(crate) busy: Vec<usize>,
     /// Counts everything that may end a wait, so that a waiting call looks only when there is news.
@@ -58,6 +63,7 @@ impl Core {
             draining: FxHashMap::default(),
             outgoing: (0..size).map(|_| VecDeque::new()).collect(),
             one_sided: OneSided::default(),
+            fetches: VecDeque::new(),
             busy: Vec::new(),
             news: 0,
         }
@@ -121,7 +127,7 @@ impl Core {
                     EarlyBody::Here(bytes) => {
                         self.take_eager(id, envelope, signature, &mut &bytes[..] as &mut dyn Payload, buffers);
                     }
-                    EarlyBody::AtSender(sender) => self.answer(id, envelope, signature, sender),
+                    EarlyBody::AtSender(sender, offer) => self.answer(id, envelope, signature, (sender, offer)),
                 }
             }
         }
@@ -155,14 +161,21 @@ impl Core {
                 }
             }
             Kind::RequestToSend => {
-                let sender = header.id;
-                let waiting = || Early { signature, total, body: EarlyBody::AtSender(sender) };
+                let mut bytes = vec![0; payload.len()];
+                payload.copy_to(&mut bytes);
+                let offer = Offer::unpack(&bytes).map_err(|()| corrupt("an announcement of another length"))?;
+                let sender = (header.id, offer);
+                let waiting = || Early { signature, total, body: EarlyBody::AtSender(header.id, offer) };
                 if let Some(id) = self.matcher.arrive(header.context, peer, header.tag, waiting) {
                     self.answer(id, envelope, signature, sender);
                 }
             }
             Kind::ClearToSend => match self.sends.get_mut(&header.id) {
                 Some(send) if send.peer == peer => {
+                    if let Source::Heap(place) = &send.source {
+                        // The receiver does not reach it: a copy travels in pieces.
+                        send.source = Source::Owned(Box::new(Plain(place.copied())));
+                    }
                     send.receiver = Some(header.tag);
                     self.enqueue(peer, Outgoing::Pieces(header.id));
                 }
@@ -222,12 +235,22 @@ impl Core {
     }
 
     /// An announced message meets its receive: asks for it, or lets the sender forget it.
-    fn answer(&mut self, id: OperationId, envelope: Envelope, signature: Signature, sender: OperationId) {
+    fn answer(
+        &mut self,
+        id: OperationId,
+        envelope: Envelope,
+        signature: Signature,
+        (sender, offer): (OperationId, Option<Offer>),
+    ) {
         let rank = self.rank;
         let Some(receive) = self.receives.get_mut(&id) else { return };
         match accept(rank, receive, envelope, signature) {
             Ok(()) => {
                 receive.arriving = Some((envelope, Coverage::new(envelope.bytes)));
+                if let Some(offer) = offer {
+                    self.fetches.push_back(Fetch { id, peer: envelope.source, sender, offer, done: 0 });
+                    return;
+                }
                 let reply = Header { id: sender, tag: id, ..Header::new(Kind::ClearToSend) };
                 self.enqueue(envelope.source, Outgoing::Record(reply));
             }
@@ -353,6 +376,7 @@ impl Core {
             self.finish_send(id, Err(error.clone()));
         }
         self.draining.retain(|_, (source, _)| *source != peer);
+        self.fetches.retain(|fetch| fetch.peer != peer);
         self.outgoing[peer].clear();
         self.busy.retain(|busy| *busy != peer);
         self.news += 1;
@@ -396,6 +420,7 @@ fn land(receive: &mut Receiving, at: usize, payload: &mut dyn Payload, buffers: 
             Some(room) => payload.copy_to(&mut room[at..at + length]),
             None => receive.keep_aside(at, payload),
         },
+        Landing::Heap(place) => place.take(at, payload),
         Landing::Nowhere => skip(payload),
     }
 }

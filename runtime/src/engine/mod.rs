@@ -4,6 +4,7 @@
 
 mod core;
 mod coverage;
+pub(crate) mod direct;
 pub(crate) mod one_sided;
 pub(crate) mod operation;
 #[cfg(test)]
@@ -15,7 +16,7 @@ pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime
 use crate::{
     error::{Error, Result},
     matching::Pattern,
-    protocol::{Limits, Tier},
+    protocol::{Limits, Path, Tier},
     transport::{
         Departure, Sink, Transport,
         record::{Header, Kind, Payload},
@@ -187,7 +188,10 @@ impl Engine {
     ) -> Result<OperationId> {
         self.check(peer, "a send to it")?;
         let total = usize::try_from(header.total).unwrap_or(usize::MAX);
-        let path = self.routes.routes[self.routes.to[peer]].limits.path(total, hint);
+        let path = match &source {
+            Source::Heap(_) => Path::DirectRead,
+            _ => self.routes.routes[self.routes.to[peer]].limits.path(total, hint),
+        };
         Ok(self.core.start_send(peer, header, path, source))
     }
 
@@ -232,7 +236,7 @@ impl Engine {
         let send = self.core.sends.remove(&id)?;
         Some(result.map(|()| match send.source {
             Source::Owned(buffer) => Some(buffer),
-            Source::Lent(_) => None,
+            Source::Lent(_) | Source::Heap(_) => None,
         }))
     }
 
@@ -244,11 +248,12 @@ impl Engine {
         let receive = self.core.receives.remove(&id)?;
         Some(result.map(|envelope| match receive.landing {
             Landing::Owned(buffer) | Landing::Growing(buffer) => (envelope, Some(buffer)),
-            Landing::Lent(_) | Landing::Nowhere => (envelope, None),
+            Landing::Lent(_) | Landing::Heap(_) | Landing::Nowhere => (envelope, None),
         }))
     }
 
     pub(crate) fn abandon_send(&mut self, id: OperationId) {
+        self.withdraw(id);
         self.core.abandon_send(id);
     }
 
@@ -353,6 +358,9 @@ impl Engine {
             if !*slow || leave_now || self.polls.is_multiple_of(SLOW_POLL) {
                 moved |= transport.poll(&mut inbox)?;
             }
+        }
+        if !self.core.fetches.is_empty() {
+            moved |= self.fetch(buffers);
         }
         if !self.core.busy.is_empty() {
             moved |= self.flush(buffers)?;
@@ -487,7 +495,10 @@ impl Engine {
                 let Some(send) = self.core.sends.get_mut(id) else { return Ok(Handed::All) };
                 let mut header = send.header;
                 if header.kind == Kind::RequestToSend as u8 {
-                    return Ok(Handed::all_or_none(transport.push(peer, &header, &[], send.path.tier(), false)?));
+                    let Ok(offer) = direct::offer(send, &**transport, buffers) else { return Ok(Handed::None) };
+                    let offer = offer.map_or_else(Vec::new, |offer| offer.pack());
+                    header.payload = length_of(&offer);
+                    return Ok(Handed::all_or_none(transport.push(peer, &header, &offer, send.path.tier(), false)?));
                 }
                 let tier = send.path.tier();
                 let Some(bytes) = bytes_of(send, buffers) else { return Ok(Handed::None) };
@@ -542,6 +553,8 @@ fn bytes_of<'a>(send: &'a Sending, buffers: &'a dyn Buffers) -> Option<&'a [u8]>
     match &send.source {
         Source::Owned(buffer) => Some(buffer.bytes()),
         Source::Lent(lent) => buffers.source(*lent),
+        // Only ever announced.
+        Source::Heap(_) => None,
     }
 }
 

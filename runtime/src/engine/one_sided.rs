@@ -91,6 +91,11 @@ enum Outcome {
 }
 
 impl OneSided {
+    /// The heaps of this rank.
+    pub(super) fn heaps(&self) -> &FxHashMap<HeapKey, Arc<HeapMemory>> {
+        &self.heaps
+    }
+
     /// A record has come; answers go to the same peer through `reply`.
     pub(crate) fn record(
         &mut self,

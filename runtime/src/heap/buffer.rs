@@ -3,7 +3,7 @@
 use super::{Inner, Reach, SymmetricHeap};
 use crate::{
     element::{self, Element},
-    engine::one_sided::GET,
+    engine::{direct::HeapPlace, one_sided::GET},
     error::{Error, Result},
 };
 use std::{
@@ -66,8 +66,23 @@ impl<T: Element> HeapBuffer<T> {
         self.length == 0
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.length * size_of::<T>()
+    }
+
+    /// Its place in this rank's part.
+    pub(crate) fn place(&self) -> HeapPlace {
+        let Inner { memory, key, .. } = &*self.heap;
+        HeapPlace { memory: memory.clone(), key: *key, at: self.offset, bytes: self.bytes() }
+    }
+
+    /// Whether this rank of the world has the memory of this rank mapped.
+    pub(crate) fn is_mapped_at(&self, peer: usize) -> bool {
+        let communicator = &self.heap.communicator;
+        let mapped = |(rank, reach): (usize, &Reach)| {
+            matches!(reach, Reach::Mapped { .. }) && communicator.world_rank(rank) == peer
+        };
+        self.heap.reach.iter().enumerate().any(mapped)
     }
 
     /// The heap that it is part of.
@@ -227,6 +242,7 @@ impl<T: Element> HeapBuffer<T> {
             Reach::Mapped { part } if part == self.heap.memory.own() => Ok(()),
             Reach::Mapped { part } => {
                 let own = self.heap.memory.own();
+                // Parts never overlap.
                 self.heap.memory.transfer((own, self.offset), (part, self.offset), self.bytes());
                 Ok(())
             }

@@ -127,6 +127,11 @@ impl HeapMemory {
         self.part
     }
 
+    /// Whether the range exists.
+    pub(crate) fn has(&self, part: usize, at: usize, bytes: usize) -> bool {
+        part < self.parts && at.checked_add(bytes).is_some_and(|end| end <= self.part)
+    }
+
     fn holders(&self) -> &AtomicU64 {
         debug_assert!(self.start >= 8);
         // SAFETY: the first word of the first page, which is no part; aligned, and only ever accessed as an atomic.
@@ -158,13 +163,16 @@ impl HeapMemory {
         unsafe { copy(from.as_ptr(), bytes.as_mut_ptr(), bytes.len()) }
     }
 
-    /// Copies bytes from one part to another (or to another place of the same; the ranges must not overlap then).
-    pub(crate) fn transfer(&self, from: (usize, usize), to: (usize, usize), bytes: usize) {
+    /// Copies bytes from one part to another, or to another place of the same; `false` when the ranges overlap.
+    pub(crate) fn transfer(&self, from: (usize, usize), to: (usize, usize), bytes: usize) -> bool {
         let source = self.address(from.0, from.1..from.1 + bytes);
         let destination = self.address(to.0, to.1..to.1 + bytes);
-        assert!(from.0 != to.0 || from.1 + bytes <= to.1 || to.1 + bytes <= from.1, "overlapping ranges");
+        if from.0 == to.0 && from.1 < to.1 + bytes && to.1 < from.1 + bytes {
+            return false;
+        }
         // SAFETY: both are mapped as long as we are, and apart.
         unsafe { copy(source.as_ptr(), destination.as_ptr(), bytes) }
+        true
     }
 
     /// Updates a word atomically, with Acquire and Release; returns what was there before.
@@ -241,7 +249,8 @@ mod tests {
         assert_eq!(&found, b"hello");
         b.read(0, 100, &mut found);
         assert_eq!(found, [0; 5], "the other part is untouched");
-        b.transfer((1, 100), (0, PAGE - 5), 5);
+        assert!(b.transfer((1, 100), (0, PAGE - 5), 5));
+        assert!(!b.transfer((1, 100), (1, 104), 5), "overlapping ranges");
         a.read(a.own(), PAGE - 5, &mut found);
         assert_eq!(&found, b"hello");
     }

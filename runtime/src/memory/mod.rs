@@ -20,6 +20,8 @@ mod copy;
 #[cfg(not(loom))]
 pub(crate) mod heap;
 #[cfg(not(loom))]
+pub(crate) mod peer;
+#[cfg(not(loom))]
 mod segment;
 
 #[cfg(not(loom))]

@@ -169,7 +169,7 @@ impl Segment {
     }
 
     fn flag(&self, rank: usize, index: usize) -> &AtomicU32 {
-        assert!(rank < self.ranks && index < LINE / 4);
+        assert!(rank < self.ranks && index < LINE / 8);
         // SAFETY: within the flags of a rank that exists, aligned, and only ever accessed as an atomic.
         unsafe { self.base.add(LINE * (1 + rank)).cast::<AtomicU32>().add(index).as_ref() }
     }
@@ -182,6 +182,13 @@ impl Segment {
     /// Whether `rank` has dropped its world.
     pub(crate) fn finished(&self, rank: usize) -> &AtomicU32 {
         self.flag(rank, 1)
+    }
+
+    /// A word of what `rank` shows to those who want to read its memory: beside the flags, in a line of its own.
+    pub(super) fn card(&self, rank: usize, index: usize) -> &AtomicU64 {
+        assert!(rank < self.ranks && index < LINE / 16);
+        // SAFETY: within the second half of the flags of a rank that exists, aligned, and only accessed as an atomic.
+        unsafe { self.base.add(LINE * (1 + rank) + LINE / 2).cast::<AtomicU64>().add(index).as_ref() }
     }
 
     /// What `rank` publishes for whoever asks where it is.
