@@ -41,7 +41,6 @@ pub mod protocol;
 mod transport;
 
 #[cfg(not(loom))]
-#[allow(dead_code, reason = "the transport over it comes next")]
 mod verbs;
 #[cfg(not(loom))]
 mod world;

@@ -16,6 +16,7 @@ use crate::{
         loopback::Loopback,
         shm::SharedMemory,
         tcp::{self, Tcp, addresses},
+        verbs::{self, Verbs},
     },
 };
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -245,7 +246,35 @@ impl World {
                 listener,
                 poller.clone(),
             )?;
-            routes.add(Box::new(tcp), to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT)), &plan.far);
+            if allows(&boot.snapshot, "verbs") {
+                let verbs = Verbs::new(
+                    &verbs::Settings {
+                        rank,
+                        size,
+                        place: place(&boot),
+                        snapshot: &boot.snapshot,
+                        hint: to_usize(size_hint(&settings, &boot.snapshot)),
+                        near: boot.placement.nic.as_ref().map(|nic| nic.name.as_str()),
+                        reached_at: boot.reached_at,
+                        fallback: allows(&boot.snapshot, "tcp"),
+                    },
+                    tcp,
+                )?;
+                let mut eager = to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT));
+                if let Some(descriptor) = verbs.descriptor() {
+                    epoll::add(
+                        &poller,
+                        descriptor,
+                        epoll::EventData::new_u64(crate::engine::COMPLETION_TOKEN),
+                        epoll::EventFlags::IN,
+                    )
+                    .context("watching the completion channel")?;
+                    eager = to_usize(boot.snapshot.get(keys::VERBS_EAGER_LIMIT));
+                }
+                routes.add(Box::new(verbs), eager, &plan.far);
+            } else {
+                routes.add(Box::new(tcp), to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT)), &plan.far);
+            }
         }
         let (watched, keep_back) = match &lifeline {
             Lifeline::Agent(control) if boot.survives => (Some(control.descriptor().as_fd()), Duration::ZERO),
@@ -355,17 +384,17 @@ impl Plan {
     /// `one_machine`: all hosts of the job are this machine, so loopback reaches everyone.
     pub(crate) fn new(boot: &Boot, one_machine: bool) -> Result<Self> {
         let rank = boot.rank as usize;
-        let allowed = boot.snapshot.get(keys::TRANSPORT_ALLOW);
-        let allows = |name: &str| allowed.split(',').any(|word| word.trim() == name);
+        let allows = |name: &str| allows(&boot.snapshot, name);
         let here = boot.host_of[rank];
         let local: Vec<usize> = (0..boot.host_of.len()).filter(|other| boot.host_of[*other] == here).collect();
         let near = if allows("shm") && local.len() > 1 { local } else { Vec::new() };
         let far: Vec<usize> = (0..boot.host_of.len()).filter(|other| *other != rank && !near.contains(other)).collect();
-        if let Some(other) = far.first().filter(|_| !allows("tcp")) {
+        if let Some(other) = far.first().filter(|_| !allows("tcp") && !allows("verbs")) {
+            let allowed = boot.snapshot.get(keys::TRANSPORT_ALLOW);
             let host = &boot.hosts[boot.host_of[*other] as usize].name;
             return Err(Error::Bootstrap {
                 reason: format!(
-                    "rank {other} on host {host} is reached by no transport of transport.allow = {allowed}: add tcp"
+                    "rank {other} on host {host} is reached by no transport of transport.allow = {allowed}: add tcp or verbs"
                 ),
             });
         }
@@ -389,6 +418,11 @@ fn listen(boot: &Boot, one_machine: bool) -> Result<(TcpListener, Vec<SocketAddr
         });
     }
     tcp::listen(&chosen)
+}
+
+/// Whether `transport.allow` has this word.
+fn allows(snapshot: &Snapshot, name: &str) -> bool {
+    snapshot.get(keys::TRANSPORT_ALLOW).split(',').any(|word| word.trim() == name)
 }
 
 /// This rank's place among those of its host.

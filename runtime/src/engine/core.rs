@@ -169,7 +169,7 @@ impl Core {
             Kind::Discard => self.finish_send(header.id, Ok(())),
             Kind::Data => self.take_piece(peer, header, payload, buffers)?,
             Kind::Abandon => self.lose_rest(peer, header.id, header.tag)?,
-            Kind::Bye => return Err(corrupt("a farewell outside its connection")),
+            Kind::Bye | Kind::Agree => return Err(corrupt("a record of the connection itself")),
         }
         Ok(())
     }
