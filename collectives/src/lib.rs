@@ -25,7 +25,9 @@ mod collectives;
 pub mod compose;
 mod error;
 mod execute;
+pub mod groups;
 pub mod operators;
+mod plan;
 pub mod price;
 pub mod schedule;
 pub mod select;
@@ -36,5 +38,5 @@ pub use error::{Error, Result};
 /// What most programs need: `use spmd_collectives::prelude::*;`.
 pub mod prelude {
     pub use crate::collectives::Collectives;
-    pub use crate::operators::{BitAnd, BitOr, BitXor, Max, Min, Op, Product, Sum, custom};
+    pub use crate::operators::{BitAnd, BitOr, BitXor, Max, MaxAt, Min, MinAt, Op, Product, Sum, custom};
 }

@@ -1,17 +1,20 @@
 //! The launcher: command line, hosts, mapping, SSH, agents, input and output, signals, exit codes.
 //!
 //! One binary with two lives: `rsrun …` is the launcher, `rsrun --agent NONCE` its helper on each host, which starts and
-//! watches the ranks there. See `docs/launcher.md` in the repository for how they work together.
+//! watches the ranks there (and starts `rsrun --relay` when it is to connect to further hosts). See `docs/launcher.md` in
+//! the repository for how they work together.
 
 pub mod agent;
 pub mod cli;
 pub mod connect;
 pub mod exit;
 pub mod hosts;
+mod input;
 pub mod job;
 pub mod map;
 pub mod placement;
 mod progress;
+mod relay;
 pub mod report;
 pub mod settings;
 mod sys;
@@ -31,6 +34,11 @@ pub fn main() -> std::process::ExitCode {
         let stdin = words.get(3).and_then(|number| number.to_str()?.parse().ok());
         return std::process::ExitCode::from(agent::main(&words.remove(1).to_string_lossy(), stdin));
     }
+    if let [word] = words.as_slice()
+        && word == "--relay"
+    {
+        return std::process::ExitCode::from(relay::main());
+    }
     let number = match launcher(words) {
         Ok(()) => ExitCode::Success.number(),
         Err(failure) => {
@@ -40,7 +48,8 @@ pub fn main() -> std::process::ExitCode {
             failure.exit.number()
         }
     };
-    std::process::ExitCode::from(number)
+    // Not through the libraries' own ends: a thread may still wait for a host inside one of them.
+    signal_hook::low_level::exit(i32::from(number))
 }
 
 fn launcher(words: Vec<OsString>) -> Result<(), Failure> {
@@ -49,8 +58,25 @@ fn launcher(words: Vec<OsString>) -> Result<(), Failure> {
         Invocation::Config(options) => {
             use spmd::config::{Filter, json, table};
             let snapshot = settings::load(options.config.as_deref(), options.settings)?.snapshot;
-            let filter = if options.changed { Filter::Changed } else { Filter::All };
-            if options.json {
+            let mut names = Vec::new();
+            let mut texts = Vec::new();
+            for name in &options.keys {
+                let (Some(spec), Some(text)) = (spmd::config::find(name), spmd::config::describe(&snapshot, name))
+                else {
+                    let hint = spmd::config::unknown_key(name);
+                    return Err(Failure::new(ExitCode::Data, format!("unknown key `{name}`: {hint}")));
+                };
+                names.push(spec.name);
+                texts.push(text);
+            }
+            let filter = match (names.as_slice(), options.changed) {
+                ([], true) => Filter::Changed,
+                ([], false) => Filter::All,
+                (keys, _) => Filter::Only(keys),
+            };
+            if !options.json && !texts.is_empty() {
+                print(&texts.join("\n"))
+            } else if options.json {
                 let text = serde_json::to_string_pretty(&json(&snapshot, filter))
                     .map_err(|error| Failure::new(ExitCode::Internal, error.to_string()))?;
                 print(&(text + "\n"))
@@ -71,6 +97,11 @@ fn print(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// `1 rank`, `2 ranks`.
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// `bytes` random bytes in hexadecimal.

@@ -13,6 +13,7 @@ use crate::{
     local::Crew,
     memory::{Activity, Segment},
     transport::{
+        faulty::{self, Faults},
         loopback::Loopback,
         shm::SharedMemory,
         tcp::{self, Tcp, addresses},
@@ -219,7 +220,8 @@ impl World {
         let eager = to_usize(boot.snapshot.get(keys::EAGER_LIMIT));
         let poller = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll instance")?);
         let mut routes = Routes { routes: Vec::new(), to: vec![0; size] };
-        routes.add(Box::new(Loopback::new(rank)), eager, &[rank]);
+        let faults = Faults::named(&boot.snapshot, rank, size);
+        routes.add(faulty::maybe(faults, Box::new(Loopback::new(rank))), eager, &[rank]);
         if let (Some((segment, wake)), false) = (segment, plan.near.is_empty()) {
             let place = plan.near.iter().position(|near| *near == rank).unwrap_or(0);
             let shm = SharedMemory::new(segment, place, &plan.near, size, wake);
@@ -231,21 +233,28 @@ impl World {
             )
             .context("watching the eventfd")?;
             let others: Vec<usize> = plan.near.iter().copied().filter(|near| *near != rank).collect();
-            routes.add(Box::new(shm), eager, &others);
+            routes.add(faulty::maybe(faults, Box::new(shm)), eager, &others);
         }
-        if let Some((listener, _)) = plan.listener {
+        if let Some((listener, own)) = plan.listener {
+            let mut addresses = addresses::worth_trying(&release.addresses, &boot.host_of);
+            addresses[rank] = own;
             let tcp = Tcp::new(
                 tcp::Settings {
                     rank,
                     key: boot.key.clone(),
-                    addresses: release.addresses,
+                    addresses,
+                    lanes: to_usize(boot.snapshot.get(keys::TCP_SOCKETS)),
                     connect_timeout: boot.snapshot.get(keys::TCP_CONNECT_TIMEOUT),
+                    reconnect: boot.snapshot.get(keys::TCP_RECONNECT),
+                    silence: boot.snapshot.get(keys::HEARTBEAT_TIMEOUT),
                     buffer: to_usize(boot.snapshot.get(keys::TCP_BUFFER_BYTES)),
+                    window: to_usize(boot.snapshot.get(keys::TCP_RESEND_BYTES)),
                     first_token: FIRST_FREE_TOKEN,
                 },
                 listener,
                 poller.clone(),
             )?;
+            let tcp_eager = to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT));
             if allows(&boot.snapshot, "verbs") {
                 let verbs = Verbs::new(
                     &verbs::Settings {
@@ -260,7 +269,7 @@ impl World {
                     },
                     tcp,
                 )?;
-                let mut eager = to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT));
+                let mut eager = tcp_eager;
                 if let Some(descriptor) = verbs.descriptor() {
                     epoll::add(
                         &poller,
@@ -271,9 +280,9 @@ impl World {
                     .context("watching the completion channel")?;
                     eager = to_usize(boot.snapshot.get(keys::VERBS_EAGER_LIMIT));
                 }
-                routes.add(Box::new(verbs), eager, &plan.far);
+                routes.add(faulty::maybe(faults, Box::new(verbs)), eager, &plan.far);
             } else {
-                routes.add(Box::new(tcp), to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT)), &plan.far);
+                routes.add(faulty::maybe(faults, Box::new(tcp)), tcp_eager, &plan.far);
             }
         }
         let (watched, keep_back) = match &lifeline {

@@ -28,7 +28,17 @@ fn clusters(ranks: usize) -> Vec<(&'static str, Cluster)> {
         ),
         ("tcp, small buffers", Cluster::new(ranks).set("transport.allow", "tcp").set("tcp.buffer_bytes", "4KiB")),
         ("tcp, sleeping", Cluster::new(ranks).set("transport.allow", "tcp").set("wait.policy", "sleep")),
+        ("tcp, several sockets", Cluster::new(ranks).set("transport.allow", "tcp").set("tcp.sockets", "3")),
         ("two hosts", Cluster::new(ranks).hosts(2)),
+        ("faulty shm", Cluster::new(ranks).set("faulty.seed", "1").set("shm.ring_bytes", "64KiB")),
+        (
+            "faulty tcp",
+            Cluster::new(ranks)
+                .set("transport.allow", "tcp")
+                .set("tcp.sockets", "2")
+                .set("tcp.resend_bytes", "64KiB")
+                .set("faulty.seed", "2"),
+        ),
     ]
 }
 
@@ -652,10 +662,11 @@ proptest! {
     #[test]
     fn every_message_arrives_exactly_once(
         lengths in proptest::collection::vec(0..20_000_usize, 1..20),
-        choice in 0..9_usize,
+        choice in 0..12_usize,
         ranks in 2..5_usize,
     ) {
-        let (name, cluster) = clusters(ranks).swap_remove(choice);
+        let mut all = clusters(ranks);
+        let (name, cluster) = all.swap_remove(choice % all.len());
         let results = cluster.run(|world| -> spmd::Result<()> {
             let comm = world.communicator();
             let requests = (0..ranks)

@@ -6,6 +6,7 @@
 mod child;
 mod command;
 mod known_hosts;
+pub mod onward;
 mod process;
 mod retry;
 mod ssh;
@@ -14,14 +15,14 @@ pub mod stream;
 
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::HostSpec;
-use crate::job::lines::Chunk;
-use crate::job::sink::Sink;
+use retry::Cause;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use spmd::bootstrap::messages::FromAgent;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use stream::{AgentStream, StreamError, Tail};
@@ -46,6 +47,8 @@ pub struct How {
     pub ssh: SshClient,
     /// How long until a host must have said hello.
     pub timeout: Duration,
+    /// How long a host is tried that does not listen, or whose name is not known.
+    pub patience: Duration,
     /// The path of this executable: where it is expected on every host.
     pub executable: PathBuf,
     /// The soft limit of open files that was in force when we were started; children get it back.
@@ -61,7 +64,7 @@ pub struct How {
 pub enum LinkEvent {
     /// What it is doing, for the message of a time-out: `connecting to 10.0.0.2:22`.
     Stage(String),
-    /// The agent said something (output of ranks goes to the [`Sink`] instead).
+    /// The agent said something.
     Frame(FromAgent),
     /// The link is down and its thread ends; why, unless it was expected.
     Ended(Failure),
@@ -79,9 +82,16 @@ enum Order {
 pub struct Link {
     orders: Sender<Order>,
     waker: Waker,
+    waits: Arc<AtomicBool>,
 }
 
 impl Link {
+    /// Whether the link's thread is in a call that nothing can end, and has started nothing that would outlive this
+    /// process: whoever ends now need not wait for it.
+    pub fn can_be_left(&self) -> bool {
+        self.waits.load(Ordering::Acquire)
+    }
+
     /// Queues one encoded frame. A link that is down ignores it: its end has been or will be reported.
     pub fn send(&self, frame: Vec<u8>) {
         let _ = self.orders.send(Order::Send(frame));
@@ -97,15 +107,11 @@ impl Link {
 }
 
 /// Starts the thread that connects to `spec` and reports through `deliver`.
-pub fn open(
-    spec: &HostSpec,
-    how: &How,
-    sink: Arc<Sink>,
-    deliver: impl Fn(LinkEvent) + Send + 'static,
-) -> io::Result<Link> {
+pub fn open(spec: &HostSpec, how: &How, deliver: impl Fn(LinkEvent) + Send + 'static) -> io::Result<Link> {
     let (orders, inbox) = channel();
     let waker = Waker::new()?;
-    let link = Link { orders, waker: waker.clone() };
+    let waits = Arc::new(AtomicBool::new(false));
+    let link = Link { orders, waker: waker.clone(), waits: Arc::clone(&waits) };
     let (spec, how) = (spec.clone(), how.clone());
     std::thread::Builder::new().name(format!("link {}", spec.name)).stack_size(512 << 10).spawn(move || {
         let nonce = nonce();
@@ -113,11 +119,11 @@ pub fn open(
             host: spec.name.clone(),
             stream: AgentStream::new(&nonce),
             errors: Tail::default(),
-            sink,
             deliver: Box::new(deliver),
             before: String::new(),
         };
-        let mut session = Session { spec, how, nonce, inbox: Inbox { inbox, waker }, intake, may_pass: false };
+        let mut session =
+            Session { spec, how, nonce, inbox: Inbox { inbox, waker }, intake, cause: Cause::Final, waits };
         let failure = session.run();
         (session.intake.deliver)(LinkEvent::Ended(failure));
     })?;
@@ -131,25 +137,31 @@ struct Session {
     nonce: String,
     inbox: Inbox,
     intake: Intake,
-    /// The last try failed for a reason that may pass.
-    may_pass: bool,
+    /// Why the last try failed.
+    cause: Cause,
+    /// See [`Link::can_be_left`].
+    waits: Arc<AtomicBool>,
 }
 
 impl Session {
     /// Tries until an agent speaks, the reason for a failure is none that passes, or the time is over.
     fn run(&mut self) -> Failure {
-        let deadline = Instant::now() + self.how.timeout;
+        let begun = Instant::now();
         let mut tries = 1;
         loop {
-            self.may_pass = false;
+            self.cause = Cause::Final;
             let failure = self.try_once();
-            if !self.may_pass || self.intake.stream.is_open() {
-                return failure;
-            }
+            let (limit, key) = match self.cause {
+                _ if self.intake.stream.is_open() => return failure,
+                Cause::Final => return failure,
+                Cause::Absent if self.how.patience < self.how.timeout => (self.how.patience, "launch.wait_for_hosts"),
+                Cause::Absent | Cause::Busy => (self.how.timeout, "launch.connect_timeout"),
+            };
             let pause = retry::pause(tries, crate::random_number());
-            if Instant::now() + pause >= deadline {
-                let limit = crate::settings::show_duration(self.how.timeout);
-                let tried = format!("{}; tried {tries} times within {limit} (launch.connect_timeout)", failure.message);
+            if begun.elapsed() + pause >= limit {
+                let times = if tries == 1 { "once".to_string() } else { format!("{tries} times") };
+                let limit = crate::settings::show_duration(limit);
+                let tried = format!("{}; tried {times} within {limit} ({key})", failure.message);
                 return Failure::new(failure.exit, tried);
             }
             self.intake.stage(format!("trying again after {tries} tries: {failure}"));
@@ -171,6 +183,8 @@ impl Session {
         if self.spec.is_local(&self.how.own_hostname) {
             return process::run(self, &command::local(&self.nonce, self.how.stdin.as_deref()), process::Kind::Local);
         }
+        // It may run commands of the user (`Match exec`).
+        self.intake.stage("asking ssh for the configuration (ssh -G)");
         let host = match ssh_config::lookup(&self.spec, self.how.ssh) {
             Ok(host) => host,
             Err(failure) => return failure,
@@ -250,7 +264,6 @@ struct Intake {
     host: String,
     stream: AgentStream,
     errors: Tail,
-    sink: Arc<Sink>,
     deliver: Box<dyn Fn(LinkEvent) + Send>,
     /// Why the try before this one failed; empty: there was none.
     before: String,
@@ -269,14 +282,7 @@ impl Intake {
     fn output(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
         let mut frames = Vec::new();
         let result = self.stream.push(bytes, &mut frames);
-        for frame in frames {
-            match frame {
-                FromAgent::Output { rank, stream, at, cut, data } => {
-                    self.sink.write(Chunk { rank: Some(rank), stream, at, cut, data });
-                }
-                frame => (self.deliver)(LinkEvent::Frame(frame)),
-            }
-        }
+        frames.into_iter().for_each(|frame| (self.deliver)(LinkEvent::Frame(frame)));
         self.report_noise();
         result
     }

@@ -3,10 +3,11 @@
 //! One thread runs the loop; all others only send it events.
 
 use super::apps;
+use super::lines::Chunk;
 use super::preflight;
-use super::sink::{Sink, SinkEvent, Style};
-use super::state::{Action, Ending, Event, Job, Plan};
-use super::status::Status;
+use super::sink::{self, Sink, SinkEvent, Style};
+use super::state::{Action, Ending, Event, Job, Plan, Tree};
+use super::status::{Destination, Status};
 use super::stdin::Stdin;
 use super::watch::Watch;
 use super::wishes::{self, Wishes};
@@ -16,13 +17,14 @@ use crate::connect::{self, How, Link, LinkEvent, SshClient};
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::{self, HostSpec};
 use crate::map;
+use crate::report::Format;
 use crate::settings::{self, Settings};
 use crate::{progress, sys};
 use rustix::process::{Resource, Signal, getpid, getrlimit, kill_process};
 use spmd::bootstrap::frame;
-use spmd::bootstrap::messages::{JobKey, Start, StdinTarget};
+use spmd::bootstrap::messages::{FromAgent, FromBelow, JobKey, Start, StdinTarget, ToAgent};
 use spmd::config::keys;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -31,9 +33,14 @@ use std::time::{Duration, Instant};
 /// How long links that were closed may take to end: a local agent needs as long as its ranks.
 const LINKS_END: Duration = Duration::from_millis(2500);
 
+/// Up to so many hosts `launch.tree=auto` connects to all of them directly: that needs no keys on other hosts.
+const FLAT_UP_TO: usize = 512;
+
 /// What reaches the loop.
 enum Message {
     Job(Event),
+    /// What came by way of another host's agent.
+    Below(usize, Event),
     Continued,
     Drained,
 }
@@ -43,13 +50,22 @@ enum Message {
 /// # Errors
 /// The one failure that counts.
 pub fn run(run: &Run) -> Result<(), Failure> {
+    sys::survive_file_limits();
     let mut status = Status::begin();
+    let Some(file) = &run.options.status_file else { return supervise(run, &mut status) };
+    let shown = file.display();
+    // Before anything runs: a job of hours whose end nobody learns of is worth nothing.
+    let destination = Destination::find(file).map_err(|error| {
+        Failure::new(
+            ExitCode::Directory,
+            format!("--status-file {shown} cannot be written: {error}; nothing was started"),
+        )
+    })?;
     let result = supervise(run, &mut status);
-    let Some(file) = &run.options.status_file else { return result };
-    match status.write(file, result.as_ref().err()) {
+    match status.write(&destination, result.as_ref().err()) {
         Ok(()) => result,
         // The job's own failure is worth more.
-        Err(error) => result.and(Err(internal(&format!("--status-file {}: {error}", file.display())))),
+        Err(error) => result.and(Err(internal(&format!("--status-file {shown}: {error}")))),
     }
 }
 
@@ -59,14 +75,16 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     let open_files = sys::raise_open_files();
     let settings = settings::load(run.options.config.as_deref(), run.settings.clone())?;
     preflight::not_a_task_of_many(|name| std::env::var(name).ok())?;
-    let (plan, missing) = plan(run, &settings)?;
+    let (mut plan, missing) = plan(run, &settings)?;
     let how = how(&settings, open_files, &plan)?;
+    plan.tree = tree(&settings, &how, &plan);
     let style = style(&run.options, plan.start.output_window)?;
     // Not before: while files are read, which may take for ever, a signal must end us as it ends any program.
     watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
     let report = sender.clone();
-    let slots: Vec<_> = plan.hosts.iter().map(|host| host.slots).collect();
-    preflight::open_files(map::needed(&slots, plan.placement.ranks), getrlimit(Resource::Nofile).current)?;
+    let needed = needed(&plan);
+    let direct = plan.tree.as_ref().map_or(needed, |tree| tree.radix.min(needed));
+    preflight::open_files(direct, getrlimit(Resource::Nofile).current)?;
     let sink = Sink::start(style, move |event| {
         let _ = report.send(match event {
             SinkEvent::Broken(why) => Message::Job(Event::OutputBroken(why)),
@@ -82,6 +100,10 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     for name in missing {
         sink.notice(&format!("-x {name}: this variable is not set here, so it is not set for the ranks either"));
     }
+    let environment: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    preflight::notes(&environment, plan.hosts_named).iter().for_each(|note| sink.notice(note));
     status.job = Some(plan.start.job.clone());
     let shows = plan.ending != Ending::Run;
     let job = Job::new(plan, begun);
@@ -95,7 +117,7 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
         sender,
         watch: Watch::new(begun),
         progress: progress::is_possible().then(|| begun + progress::PATIENCE),
-        report_phases: run.options.phases,
+        report_phases: run.options.phases.then_some(run.options.placement.report_format),
         shows,
         picture,
         failure: None,
@@ -117,7 +139,7 @@ struct Supervisor {
     watch: Watch,
     /// When the progress line is due; none: not any more, or there is no terminal.
     progress: Option<Instant>,
-    report_phases: bool,
+    report_phases: Option<Format>,
     /// Reports are what was asked for, and belong on standard output.
     shows: bool,
     /// Where the picture goes.
@@ -142,6 +164,9 @@ impl Supervisor {
                     }
                     event
                 }
+                // What is left of a way that was given up means nothing any more.
+                Ok(Message::Below(host, _)) if !self.job.is_through(host) => Event::Tick,
+                Ok(Message::Below(_, event)) => event,
                 Ok(Message::Continued) => {
                     self.stdin.continued();
                     Event::Signal(libc::SIGCONT)
@@ -170,22 +195,18 @@ impl Supervisor {
             }
             match action {
                 Action::Connect(host) => self.connect(host),
-                Action::Send(host, message) => {
-                    if let Some(link) = self.links.get(&host) {
-                        match frame::to_frame(&message) {
-                            Ok(bytes) => {
-                                self.watch.action(Instant::now(), &Action::Send(host, message), bytes.len());
-                                link.send(bytes);
-                            }
-                            Err(error) => self.report(Event::Ended(host, internal(&error.to_string()))),
-                        }
-                    }
+                Action::Reach(parent, hosts) => {
+                    let named = hosts.iter().map(|host| (number(*host), self.job.spec(*host)));
+                    let reach = self.how.reach(named);
+                    self.send(&[parent], ToAgent::Reach(Box::new(reach)));
                 }
+                Action::Send(hosts, message) => self.send(&hosts, message),
                 Action::Close(host) => {
                     if let Some(link) = self.links.get(&host) {
                         link.close();
                     }
                 }
+                Action::Leave(parent, host) => self.send(&[parent], ToAgent::Leave { host: number(host) }),
                 Action::Placed(hosts) => {
                     self.sink.ranks(hosts.iter().map(|host| self.job.spec(*host).name.clone()).collect());
                 }
@@ -229,17 +250,47 @@ impl Supervisor {
         }
     }
 
-    fn connect(&mut self, host: usize) {
-        let sender = self.sender.clone();
-        let deliver = move |event| {
-            let event = match event {
-                LinkEvent::Stage(stage) => Event::Stage(host, stage),
-                LinkEvent::Frame(frame) => Event::Frame(host, frame),
-                LinkEvent::Ended(failure) => Event::Ended(host, failure),
-            };
-            let _ = sender.send(Message::Job(event));
+    /// Sends a message to the agents of these hosts: to those that are connected directly as it is, once over each
+    /// connection for all others.
+    fn send(&mut self, hosts: &[usize], message: ToAgent) {
+        let body = match frame::encode(&message) {
+            Ok(body) => body,
+            Err(error) => {
+                return hosts.iter().for_each(|host| self.report(Event::Ended(*host, internal(&error.to_string()))));
+            }
         };
-        match connect::open(self.job.spec(host), &self.how, Arc::clone(&self.sink), deliver) {
+        let mut further: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        let mut frames = Vec::new();
+        for host in hosts {
+            match self.job.root(*host) {
+                root if root == *host => frames.push((root, frame::framed(&body))),
+                root => further.entry(root).or_default().push(number(*host)),
+            }
+        }
+        let pass = |(root, hosts)| (root, frame::to_frame(&ToAgent::Below { hosts, message: body.clone() }));
+        frames.extend(further.into_iter().map(pass));
+        let mut bytes = 0;
+        for (host, frame) in frames {
+            match (self.links.get(&host), frame) {
+                (Some(link), Ok(frame)) => {
+                    bytes += frame.len();
+                    link.send(frame);
+                }
+                (None, Ok(_)) => {}
+                (_, Err(error)) => self.report(Event::Ended(host, internal(&error.to_string()))),
+            }
+        }
+        self.watch.action(Instant::now(), &Action::Send(hosts.to_vec(), message), bytes);
+    }
+
+    fn connect(&mut self, host: usize) {
+        let (sender, sink) = (self.sender.clone(), Arc::clone(&self.sink));
+        let deliver = move |event| {
+            if let Some(message) = message(host, event, &sink) {
+                let _ = sender.send(message);
+            }
+        };
+        match connect::open(self.job.spec(host), &self.how, deliver) {
             Ok(link) => drop(self.links.insert(host, link)),
             Err(error) => {
                 let name = &self.job.spec(host).name;
@@ -258,7 +309,7 @@ impl Supervisor {
     fn end(&mut self, messages: &Receiver<Message>) {
         self.links.values().for_each(Link::close);
         let until = Instant::now() + LINKS_END;
-        while !self.links.is_empty() {
+        while self.links.values().any(|link| !link.can_be_left()) {
             match messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Message::Job(Event::Ended(host, _))) => drop(self.links.remove(&host)),
                 Ok(Message::Job(Event::Signal(_))) | Err(_) => break,
@@ -267,8 +318,10 @@ impl Supervisor {
             }
         }
         progress::hide();
-        if self.report_phases {
-            self.sink.notice(&self.watch.report(Instant::now()));
+        match self.report_phases {
+            Some(Format::Text) => self.sink.notice(&self.watch.report(Instant::now())),
+            Some(Format::Json) => self.sink.show(format!("{}\n", self.watch.report_json(Instant::now()))),
+            None => {}
         }
         if let Some(job) = self.job.lost_agent() {
             descendants::end_job(job);
@@ -288,8 +341,43 @@ impl Supervisor {
     }
 }
 
+/// What a link's event means for the loop; output of ranks goes to the sink at once.
+fn message(host: usize, event: LinkEvent, sink: &Sink) -> Option<Message> {
+    Some(match event {
+        LinkEvent::Frame(FromAgent::Output { rank, stream, at, cut, data }) => {
+            sink.write(Chunk { rank: Some(rank), stream, at, cut, data });
+            return None;
+        }
+        LinkEvent::Frame(FromAgent::Below { host, said }) => {
+            let host = host as usize;
+            let event = match said {
+                FromBelow::Stage(stage) => LinkEvent::Stage(stage),
+                FromBelow::Ended(reason) => LinkEvent::Ended(internal(&reason)),
+                FromBelow::Message(bytes) => match frame::decode(&bytes) {
+                    // One within another would never end.
+                    Ok(FromAgent::Below { .. }) => return None,
+                    Ok(frame) => LinkEvent::Frame(frame),
+                    Err(error) => LinkEvent::Ended(internal(&error.to_string())),
+                },
+            };
+            match message(host, event, sink)? {
+                Message::Job(event) => Message::Below(host, event),
+                other => other,
+            }
+        }
+        LinkEvent::Stage(stage) => Message::Job(Event::Stage(host, stage)),
+        LinkEvent::Frame(frame) => Message::Job(Event::Frame(host, frame)),
+        LinkEvent::Ended(failure) => Message::Job(Event::Ended(host, failure)),
+    })
+}
+
+/// A host's number as agents know it.
+fn number(host: usize) -> u32 {
+    u32::try_from(host).unwrap_or(u32::MAX)
+}
+
 fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new([
+    let watched = [
         libc::SIGINT,
         libc::SIGTERM,
         libc::SIGHUP,
@@ -299,7 +387,10 @@ fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
         libc::SIGTSTP,
         libc::SIGCONT,
         libc::SIGWINCH,
-    ])?;
+    ];
+    // What rsrun was started to ignore stays ignored: `nohup rsrun`, or `rsrun &` in a shell without job control.
+    let mut signals =
+        signal_hook::iterator::Signals::new(watched.into_iter().filter(|signal| !sys::is_ignored(*signal)))?;
     std::thread::Builder::new().name("signals".to_string()).spawn(move || {
         for signal in signals.forever() {
             let message =
@@ -321,7 +412,7 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         (None, []) => vec![HostSpec::this_machine()],
         (None, lists) => hosts::list::parse(lists).map_err(|e| Failure::new(ExitCode::Usage, e))?,
     };
-    let (apps, missing) = apps::plan(&run.apps)?;
+    let (apps, missing) = apps::plan(&run.apps, run.ranks())?;
     let Wishes { request, detail, topologies, report, ending } = wishes::understand(run, &mut hosts)?;
     let key: [u8; 32] = crate::random(32).try_into().map_err(|_| internal("a key has 32 bytes"))?;
     let start = Start {
@@ -354,6 +445,7 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         same_machine_allowed: !snapshot.get(keys::LAUNCH_AGENT).is_empty(),
         snapshot_hash: snapshot.hash(),
         start,
+        tree: None,
         window: usize::try_from(snapshot.get(keys::LAUNCH_WINDOW)).unwrap_or(usize::MAX),
         connect_timeout: snapshot.get(keys::LAUNCH_CONNECT_TIMEOUT),
         start_timeout: Some(snapshot.get(keys::LAUNCH_START_TIMEOUT)).filter(|time| !time.is_zero()),
@@ -373,13 +465,35 @@ fn output_window(ranks: Option<u32>) -> u32 {
 fn style(options: &cli::Options, window: u32) -> Result<Style, Failure> {
     let directory = options.output_dir.clone();
     if let Some(directory) = &directory {
-        std::fs::create_dir_all(directory).map_err(|error| {
-            let text = format!("--output-dir {}: the directory cannot be made: {error}", directory.display());
-            Failure::new(ExitCode::Directory, text)
+        sink::prepare(directory, options.output_overwrite).map_err(|reason| {
+            Failure::new(ExitCode::Directory, format!("--output-dir {}: {reason}", directory.display()))
         })?;
     }
     let tag = options.tag.unwrap_or_default();
     Ok(Style { tag, timestamp: options.timestamp, directory, copy: options.tee, window })
+}
+
+/// How many of the hosts, in order, may be contacted.
+fn needed(plan: &Plan) -> usize {
+    let slots: Vec<_> = plan.hosts.iter().map(|host| host.slots).collect();
+    map::needed(&slots, plan.placement.ranks)
+}
+
+/// Whether hosts are reached through each other, and how.
+fn tree(settings: &Settings, how: &How, plan: &Plan) -> Option<Tree> {
+    let wanted = match settings.snapshot.get(keys::LAUNCH_TREE).as_str() {
+        "on" => true,
+        "off" => false,
+        _ => needed(plan) > FLAT_UP_TO,
+    };
+    let local = |host: &HostSpec| match &how.agent_command {
+        Some(_) => host.is_default(),
+        None => host.is_local(&how.own_hostname),
+    };
+    wanted.then(|| Tree {
+        radix: usize::try_from(settings.snapshot.get(keys::LAUNCH_TREE_RADIX)).unwrap_or(usize::MAX),
+        local: plan.hosts.iter().map(local).collect(),
+    })
 }
 
 fn how(settings: &Settings, open_files: Option<u64>, plan: &Plan) -> Result<How, Failure> {
@@ -392,12 +506,9 @@ fn how(settings: &Settings, open_files: Option<u64>, plan: &Plan) -> Result<How,
         std::env::current_exe().map_err(|e| internal(&format!("the path of rsrun itself cannot be found: {e}")))?;
     Ok(How {
         agent_command: Some(snapshot.get(keys::LAUNCH_AGENT)).filter(|command| !command.is_empty()),
-        ssh: match snapshot.get(keys::LAUNCH_SSH).as_str() {
-            "builtin" => SshClient::Builtin,
-            "command" => SshClient::Command,
-            _ => SshClient::Auto,
-        },
+        ssh: SshClient::named(&snapshot.get(keys::LAUNCH_SSH)),
         timeout: snapshot.get(keys::LAUNCH_CONNECT_TIMEOUT),
+        patience: snapshot.get(keys::LAUNCH_WAIT_FOR_HOSTS),
         executable,
         stdin: stdin.map(Arc::new),
         open_files,

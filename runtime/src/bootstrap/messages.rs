@@ -9,6 +9,7 @@ use crate::memory::Activity;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The version of every message in this module and of the wire between ranks. Raised whenever one of them changes.
 pub const PROTOCOL: u32 = 3;
@@ -120,6 +121,27 @@ pub enum ToAgent {
     },
     /// Say what the ranks of this host are doing: [`FromAgent::Report`].
     Report,
+    /// Connect to these hosts and pass on what is said: [`ToAgent::Below`], [`FromAgent::Below`].
+    Reach(Box<Reach>),
+    /// Give up the connection to a host that [`ToAgent::Reach`] named.
+    Leave {
+        /// Its number in the launcher's list.
+        host: u32,
+    },
+    /// A message for agents that are reached through this one.
+    Below {
+        /// The numbers of their hosts.
+        hosts: Vec<u32>,
+        /// The encoded message. Not the message itself: one that holds another, and so on, would take a decoder's stack.
+        #[serde(with = "serde_bytes")]
+        message: Bytes,
+    },
+    /// Kill every process of this job on this host: an agent of it was lost here, and so was its guard. Answered by
+    /// [`FromAgent::Done`].
+    Sweep {
+        /// The name of the job.
+        job: String,
+    },
     /// The job goes on without this rank.
     RankLost {
         /// The rank.
@@ -137,6 +159,51 @@ pub enum ToAgent {
         /// The signal that ranks get first: SIGTERM, or the one that the launcher got.
         signal: i32,
     },
+}
+
+/// Hosts that an agent is to connect to for the launcher, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reach {
+    /// A command instead of SSH (`launch.agent`).
+    pub command: Option<String>,
+    /// The SSH client (`launch.ssh`).
+    pub ssh: String,
+    /// How long a host may take to say hello (`launch.connect_timeout`).
+    pub timeout: Duration,
+    /// How long a host that does not listen is tried (`launch.wait_for_hosts`).
+    pub patience: Duration,
+    /// Where the agent's program is on every host.
+    pub executable: Bytes,
+    /// The hosts.
+    pub hosts: Vec<Onward>,
+}
+
+/// One host that an agent is to connect to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Onward {
+    /// Its number in the launcher's list.
+    pub host: u32,
+    /// Its name or address.
+    pub name: String,
+    /// The user to log in as.
+    pub user: Option<String>,
+    /// The SSH port.
+    pub port: Option<u16>,
+    /// The private key to log in with, a path on the agent's host.
+    pub identity: Option<Bytes>,
+    /// The file of host keys, a path on the agent's host.
+    pub known_hosts: Option<Bytes>,
+}
+
+/// What comes from a host that is reached through another agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromBelow {
+    /// What the connection is doing.
+    Stage(String),
+    /// A [`FromAgent`], encoded; never one from below itself.
+    Message(#[serde(with = "serde_bytes")] Bytes),
+    /// The connection is down, and why.
+    Ended(String),
 }
 
 /// Who reads the launcher's standard input.
@@ -330,6 +397,13 @@ pub enum FromAgent {
     Report {
         /// What each rank of this host that still runs is doing.
         ranks: Vec<(u32, Activity)>,
+    },
+    /// Something from an agent that is reached through this one.
+    Below {
+        /// The number of its host.
+        host: u32,
+        /// What.
+        said: FromBelow,
     },
     /// Something the user should know, in one line.
     Warning {

@@ -24,9 +24,13 @@ use crate::{
     transport::record::{Header, Kind},
 };
 use buffer::{Growing, LentPair};
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use rustc_hash::FxHashMap;
+use std::{
+    any::{Any as AnyType, TypeId},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// What all communicators of a rank share.
@@ -125,6 +129,7 @@ struct Inner {
     exchanges: AtomicU64,
     /// The size hint that it was made with, in bytes; 0: none.
     hint: usize,
+    attributes: RwLock<FxHashMap<TypeId, Arc<dyn AnyType + Send + Sync>>>,
 }
 
 impl Drop for Inner {
@@ -142,7 +147,8 @@ impl Communicator {
     fn new(shared: Arc<Shared>, members: Vec<usize>, rank: usize, context: u64, hint: usize) -> Self {
         let members: Arc<[usize]> = members.into();
         shared.runtime.lock().add_group(context, members.clone());
-        let inner = Inner { shared, members, rank, context, children: 0.into(), exchanges: 0.into(), hint };
+        let (children, exchanges, attributes) = (0.into(), 0.into(), RwLock::default());
+        let inner = Inner { shared, members, rank, context, children, exchanges, hint, attributes };
         Communicator { inner: Arc::new(inner) }
     }
 
@@ -361,6 +367,20 @@ impl Communicator {
         self.runtime().poke()?;
         let found = self.runtime().lock().probe(self.inner.context, pattern)?;
         Ok(found.map(|envelope| self.status(&envelope)))
+    }
+
+    /// What a library keeps with a communicator, by its type: made by `make` when it is asked for first, the same for
+    /// all clones, dropped with the last one (the attributes of MPI 4.1, section 7.7). It is local to this rank.
+    pub fn attribute<T: AnyType + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        let key = TypeId::of::<T>();
+        let kept = self.inner.attributes.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let kept = kept.unwrap_or_else(|| {
+            // Made outside the lock: `make` may use the communicator. Of two that are made at once the first stays.
+            let made = Arc::new(make());
+            let mut attributes = self.inner.attributes.write().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(attributes.entry(key).or_insert(made))
+        });
+        kept.downcast().unwrap_or_else(|_| unreachable!("attributes are kept by their own type"))
     }
 
     /// Begins a collective operation: several sends and receives at once out of borrowed buffers. Every rank of the

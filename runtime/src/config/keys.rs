@@ -65,8 +65,10 @@ table! {
     TRANSPORT_ALLOW: String = "transport.allow", list("shm,verbs,tcp", Words::OneOf(&["shm", "verbs", "tcp"])),
         read by "the runtime's choice of transport";
 
-    /// Ring buffer of each ordered pair of ranks of one host.
-    SHM_RING_BYTES: u64 = "shm.ring_bytes", power_of_two(256 * KIB, 4 * KIB..=16 * MIB),
+    /// Ring buffer of each ordered pair of ranks of one host: more than a core's own cache holds, so that large messages
+    /// pass through the shared one. On a host with more than 8 ranks less, down to 256 KiB: all together at most 256 MiB.
+    /// Memory is taken only as far as messages need it.
+    SHM_RING_BYTES: u64 = "shm.ring_bytes", power_of_two(4 * MIB, 4 * KIB..=16 * MIB),
         read by "agent (size of the segment) and shared-memory transport";
 
     /// Messages within a host up to this size are sent at once; larger ones wait until the receiver is ready
@@ -77,15 +79,45 @@ table! {
     /// trip.
     TCP_EAGER_LIMIT: u64 = "tcp.eager_limit", bytes(64 * KIB, 0..=MIB), read by "the runtime's protocol choice";
 
-    /// Interfaces that ranks may listen on, by name or by the prefix of their address. Empty: every one, and loopback
-    /// only when all ranks are on one host.
+    /// Interfaces that ranks may listen on, by name or by the prefix of their address; `^` in front leaves one out. Empty:
+    /// every one, and loopback only when all ranks are on one host. An address that several hosts have (the bridge of a
+    /// container engine) is never tried.
     TCP_INTERFACES: String = "tcp.interfaces", list("", Words::Interfaces), read by "TCP transport";
 
     /// How long a rank tries to reach another one.
     TCP_CONNECT_TIMEOUT: Duration = "tcp.connect_timeout", duration(s(10), ms(100)..=s(600)), read by "TCP transport";
 
-    /// Read buffer and write buffer of each connection.
+    /// Read buffer of each connection.
     TCP_BUFFER_BYTES: u64 = "tcp.buffer_bytes", bytes(256 * KIB, 4 * KIB..=64 * MIB), read by "TCP transport";
+
+    /// Connections of each pair of ranks. With more than one, the first carries small messages and everything that needs
+    /// an order, and the pieces of large messages are spread over the others: for links that one connection cannot fill.
+    TCP_SOCKETS: u64 = "tcp.sockets", Kind::Count { default: 1, range: 1..=16 }, read by "TCP transport";
+
+    /// Bytes of each connection that may be under way: a sender keeps them until the receiver has confirmed them, to send
+    /// them again when the connection breaks, and waits when there are more.
+    TCP_RESEND_BYTES: u64 = "tcp.resend_bytes", bytes(MIB, 4 * KIB..=256 * MIB), read by "TCP transport";
+
+    /// How long two ranks that live try to replace a connection that broke. Zero: a broken connection is a lost peer.
+    TCP_RECONNECT: Duration = "tcp.reconnect", duration(s(20), s(0)..=s(3600)), read by "TCP transport";
+
+    /// A host that has not answered for this long is lost, and every rank on it. The kernel asks and answers, so that a
+    /// rank may compute, or be stopped, for as long as it likes.
+    HEARTBEAT_TIMEOUT: Duration = "heartbeat.timeout", duration(s(30), s(3)..=s(86400)), read by "TCP transport";
+
+    /// Not zero: every transport behaves as badly as it may, by dice thrown with this seed. For tests of programs: what they
+    /// rely on beyond the guarantees of the runtime breaks.
+    FAULTY_SEED: u64 = "faulty.seed", Kind::Count { default: 0, range: 0..=u64::MAX }, read by "transport `faulty`";
+
+    /// What goes wrong with `faulty.seed`: records are delayed, sends find no room, large messages come in other pieces and
+    /// another order, connections break and are replaced.
+    FAULTY_FAULTS: String = "faulty.faults",
+        list("delay,refuse,split,reorder,sever", Words::OneOf(&["delay", "refuse", "split", "reorder", "sever"])),
+        read by "transport `faulty`";
+
+    /// With `faulty.seed`: a peer is lost after this many records from it. Zero: never.
+    FAULTY_LOSE_AFTER: u64 = "faulty.lose_after", Kind::Count { default: 0, range: 0..=u64::MAX },
+        read by "transport `faulty`";
 
     /// RDMA devices, as DEVICE, DEVICE:PORT or DEVICE:PORT:GID (`mlx5_0:1:3`): the ranks of a host take them in turn. Empty:
     /// the device next to the rank, else the one with the address at which the launcher reached the host, else the first
@@ -141,20 +173,34 @@ table! {
     /// How long a blocked call spins before it yields and sleeps.
     WAIT_SPIN: Duration = "wait.spin", duration(Duration::from_micros(50), s(0)..=s(1)), read by "the runtime's waiting";
 
+    /// Which ranks collectives in two hops take as a group: those of a `host`, those whose hosts have the same `group=` in
+    /// the hostfile, or `none`.
+    COLLECTIVES_GROUPS: String = "collectives.groups", choice("host", &["host", "group", "none"]), read by "collectives";
+
+    /// Every so many neighbouring ranks are a group instead; 0: as `collectives.groups` says.
+    COLLECTIVES_GROUP_SIZE: u64 = "collectives.group_size", Kind::Count { default: 0, range: 0..=1_000_000 }, read by "collectives";
+
+    /// How many ranks of each group lead in collectives in two hops, each its share of the data; no more than the smallest
+    /// group has ranks.
+    COLLECTIVES_LEADERS: u64 = "collectives.leaders", Kind::Count { default: 1, range: 1..=1024 }, read by "collectives";
+
+    /// Pieces that collectives cut their data into, at most; 0: as the cost formula says.
+    COLLECTIVES_CHUNK_BYTES: u64 = "collectives.chunk_bytes", bytes(0, 0..=GIB), read by "collectives";
+
     /// Algorithm of `all_reduce`; `auto` chooses by ranks and bytes.
     COLLECTIVES_ALL_REDUCE: String = "collectives.all_reduce",
-        choice("auto", &["auto", "linear", "binomial", "recursive_doubling", "ring", "rabenseifner"]), read by "collectives";
+        choice("auto", &["auto", "linear", "binomial", "recursive_doubling", "ring", "rabenseifner", "two_hop", "two_hop_ring"]), read by "collectives";
 
     /// Algorithm of `broadcast`; `auto` chooses by ranks and bytes.
-    COLLECTIVES_BROADCAST: String = "collectives.broadcast", choice("auto", &["auto", "linear", "binomial", "chain"]),
+    COLLECTIVES_BROADCAST: String = "collectives.broadcast", choice("auto", &["auto", "linear", "binomial", "chain", "two_hop"]),
         read by "collectives";
 
     /// Algorithm of `reduce`; `auto` chooses by ranks and bytes.
-    COLLECTIVES_REDUCE: String = "collectives.reduce", choice("auto", &["auto", "linear", "binomial", "binomial_ordered"]),
-        read by "collectives";
+    COLLECTIVES_REDUCE: String = "collectives.reduce",
+        choice("auto", &["auto", "linear", "binomial", "binomial_ordered", "chain", "two_hop", "two_hop_chain"]), read by "collectives";
 
     /// Algorithm of `barrier`; `auto` chooses by ranks.
-    COLLECTIVES_BARRIER: String = "collectives.barrier", choice("auto", &["auto", "binomial", "dissemination"]),
+    COLLECTIVES_BARRIER: String = "collectives.barrier", choice("auto", &["auto", "binomial", "dissemination", "two_hop"]),
         read by "collectives";
 
     /// Algorithm of `gather`; `auto` chooses by ranks and bytes.
@@ -183,6 +229,17 @@ table! {
 
     /// Connections to hosts that are made at once.
     LAUNCH_WINDOW: u64 = "launch.window", Kind::Count { default: 64, range: 1..=4096 }, read by "launcher";
+
+    /// Whether agents connect to further hosts for the launcher. `auto`: when a job has more than 512 hosts. Each host that
+    /// others are reached through needs keys of its own for them; where it has none, the launcher connects by itself.
+    LAUNCH_TREE: String = "launch.tree", choice("auto", &["auto", "on", "off"]), read by "launcher";
+
+    /// How many hosts the launcher, and each agent of a tree, connects to.
+    LAUNCH_TREE_RADIX: u64 = "launch.tree_radix", Kind::Count { default: 32, range: 2..=1024 }, read by "launcher";
+
+    /// How long a host is tried whose name is not known or where nobody listens. Longer for hosts that are just being
+    /// made; `launch.connect_timeout` is the limit in any case.
+    LAUNCH_WAIT_FOR_HOSTS: Duration = "launch.wait_for_hosts", duration(ms(1500), s(0)..=s(600)), read by "launcher";
 
     /// How long a host may take to say hello.
     LAUNCH_CONNECT_TIMEOUT: Duration = "launch.connect_timeout", duration(s(8), ms(100)..=s(600)), read by "launcher";
@@ -232,10 +289,17 @@ pub fn nearest(name: &str) -> Vec<&'static KeySpec> {
             .min()
     };
     let Some(least) = TABLE.iter().filter_map(distance).min() else {
-        return Vec::new();
+        // Perhaps only the end is missing: `shm.ring` for `shm.ring_bytes`.
+        let begins = |spec: &&KeySpec| wanted.chars().count() >= MIN_BEGINNING && plain(spec.name).starts_with(&wanted);
+        let begun: Vec<_> = TABLE.iter().filter(begins).collect();
+        return if begun.len() <= MAX_BEGUN { begun } else { Vec::new() };
     };
     TABLE.iter().filter(|spec| distance(spec) == Some(least)).collect()
 }
+
+/// The fewest letters that count as the beginning of a name, and the most names that are told for one.
+const MIN_BEGINNING: usize = 4;
+const MAX_BEGUN: usize = 3;
 
 fn plain(name: &str) -> String {
     clip(name).to_lowercase().replace(['.', '-'], "_")

@@ -17,9 +17,6 @@ use crate::{
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-#[cfg(test)]
-mod tests;
-
 /// What waits for room in a transport, per peer, in order.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
@@ -169,9 +166,25 @@ impl Core {
             Kind::Discard => self.finish_send(header.id, Ok(())),
             Kind::Data => self.take_piece(peer, header, payload, buffers)?,
             Kind::Abandon => self.lose_rest(peer, header.id, header.tag)?,
-            Kind::Bye | Kind::Agree => return Err(corrupt("a record of the connection itself")),
+            Kind::Bye | Kind::Confirm | Kind::Agree => return Err(corrupt("a word between transports")),
         }
         Ok(())
+    }
+
+    /// A whole message begins to arrive: when a receive waits that can take it, it is that one's from now on, and comes
+    /// in pieces under the name that is returned.
+    pub(crate) fn begin(&mut self, peer: usize, header: &Header) -> Option<OperationId> {
+        let total = usize::try_from(header.total).ok()?;
+        if header.payload as usize != total {
+            return None;
+        }
+        let envelope = Envelope { source: peer, tag: header.tag, bytes: total };
+        let id = *self.matcher.waiting_for(header.context, peer, header.tag)?;
+        let receive = self.receives.get_mut(&id)?;
+        // What it cannot take is told when the message is whole.
+        accept(self.rank, receive, envelope, Signature(header.signature)).ok()?;
+        receive.arriving = Some((envelope, Coverage::new(total)));
+        self.matcher.withdraw(header.context, receive.posted.take()?)
     }
 
     /// A whole message meets its receive.
@@ -220,25 +233,27 @@ impl Core {
     ) -> Result<()> {
         let corrupt = |what| Error::Corrupt { peer, what };
         if let Some((_, missing)) = self.draining.get_mut(&header.id).filter(|(source, _)| *source == peer) {
-            *missing = missing
-                .checked_sub(payload.len() as u64)
-                .ok_or(corrupt("a piece of a message after all that it had sent"))?;
+            let late = corrupt("a piece of a message after all that it had sent");
+            *missing = missing.checked_sub(skip(payload) as u64).ok_or(late)?;
             if *missing == 0 {
                 self.draining.remove(&header.id);
             }
             return Ok(());
         }
         let receive = self.receives.get_mut(&header.id).ok_or(corrupt("a piece of a message that nobody asked for"))?;
-        let Some((envelope, coverage)) = receive.arriving.as_mut().filter(|(envelope, _)| envelope.source == peer)
-        else {
+        let Some((_, coverage)) = receive.arriving.as_ref().filter(|(envelope, _)| envelope.source == peer) else {
             return Err(corrupt("a piece of a message that it did not announce"));
         };
-        coverage.add(header.tag, payload.len()).map_err(|bad| corrupt(bad.describe()))?;
-        let (envelope, complete) = (*envelope, coverage.is_complete());
-        let at = usize::try_from(header.tag).map_err(|_| corrupt("an offset beyond this machine"))?;
-        land(receive, at, payload, buffers);
-        if complete {
-            self.finish_receive(header.id, Ok(envelope));
+        let at = coverage.check(header.tag, payload.len()).map_err(|bad| corrupt(bad.describe()))?;
+        let landed = land(receive, at, payload, buffers);
+        if landed > 0
+            && let Some((envelope, coverage)) = &mut receive.arriving
+        {
+            coverage.add(header.tag, landed).map_err(|bad| corrupt(bad.describe()))?;
+            if coverage.is_complete() {
+                let envelope = *envelope;
+                self.finish_receive(header.id, Ok(envelope));
+            }
         }
         Ok(())
     }
@@ -355,8 +370,8 @@ fn accept(rank: usize, receive: &mut Receiving, envelope: Envelope, signature: S
     if fits { Ok(()) } else { Err(Error::Truncated { rank, source_rank, tag, sent, room: expected.room }) }
 }
 
-/// Copies a payload to where the receive wants it, or aside when that is not lent now.
-fn land(receive: &mut Receiving, at: usize, payload: &mut dyn Payload, buffers: &mut dyn Buffers) {
+/// Copies what is there of a payload to where the receive wants it, or aside when that is not lent now. Returns how much.
+fn land(receive: &mut Receiving, at: usize, payload: &mut dyn Payload, buffers: &mut dyn Buffers) -> usize {
     let length = payload.len();
     receive.settle(buffers);
     match &mut receive.landing {
@@ -365,6 +380,18 @@ fn land(receive: &mut Receiving, at: usize, payload: &mut dyn Payload, buffers: 
             Some(room) => payload.copy_to(&mut room[at..at + length]),
             None => receive.keep_aside(at, payload),
         },
-        Landing::Nowhere => {}
+        Landing::Nowhere => skip(payload),
+    }
+}
+
+/// Takes what is there of a payload that nobody wants. Returns how much.
+fn skip(payload: &mut dyn Payload) -> usize {
+    let mut nowhere = [0; 4096];
+    let before = payload.len();
+    loop {
+        let most = payload.len().min(nowhere.len());
+        if payload.copy_to(&mut nowhere[..most]) < most || payload.len() == 0 {
+            return before - payload.len();
+        }
     }
 }

@@ -9,7 +9,9 @@ pub(crate) mod operation;
 mod tests;
 mod wait;
 
-pub(crate) use wait::{BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN, Waiting};
+pub(crate) use wait::{
+    BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN, Waiting,
+};
 
 use crate::{
     error::{Error, Result},
@@ -379,6 +381,7 @@ impl Engine {
                 self.counted += 1;
                 let error = departure_error(peer, &self.hosts[peer], &departed.departure, "what waits for it");
                 self.core.fail_peer(peer, &error);
+                self.transport(peer).forget(peer);
                 any = true;
             }
         }
@@ -569,6 +572,10 @@ impl Sink for Inbox<'_> {
             return Ok(());
         }
         self.core.record(peer, header, payload, self.buffers)
+    }
+
+    fn begin(&mut self, peer: usize, header: &Header) -> Result<Option<u64>> {
+        Ok(self.core.begin(peer, header))
     }
 
     fn departed(&mut self, peer: usize, departure: Departure) {

@@ -21,8 +21,9 @@ impl Job {
         self.outcome.get_or_insert(failure);
         self.failed += 1;
         let rank = u32::try_from(rank).unwrap_or(u32::MAX);
-        for host in self.started().into_iter().filter(|_| self.released).collect::<Vec<_>>() {
-            self.actions.push(Action::Send(host, ToAgent::RankLost { rank, reason: reason.clone() }));
+        if self.released {
+            let hosts = self.started();
+            self.send_all(hosts, ToAgent::RankLost { rank, reason });
         }
     }
 
@@ -49,11 +50,13 @@ impl Job {
         for host in 0..self.hosts.len() {
             match self.hosts[host].link {
                 Link::Waiting => self.hosts[host].link = Link::Gone,
-                Link::Connecting(_) | Link::Ready => self.give_up(host),
-                Link::Started => self.actions.push(Action::Send(host, ToAgent::Stop { signal })),
-                Link::Done | Link::Gone => {}
+                Link::Connecting(_) => self.give_up(host),
+                Link::Ready | Link::Started | Link::Done | Link::Gone => {}
             }
         }
+        self.release_idle();
+        let hosts = self.started();
+        self.send_all(hosts, ToAgent::Stop { signal });
     }
 
     /// The launcher was asked to end: the first time in order, the second time at once, the third time it just leaves.
@@ -98,8 +101,13 @@ impl Job {
                     crate::settings::show_duration(self.plan.connect_timeout),
                     self.hosts[host].stage
                 );
-                self.give_up(host);
-                self.fail(now, Failure::new(ExitCode::Unreachable, message));
+                if let Some(parent) = self.hosts[host].parent.filter(|_| self.has_another_way(host)) {
+                    self.actions.push(Action::Leave(parent, host));
+                    self.go_direct(now, host, &message);
+                } else {
+                    self.give_up(host);
+                    self.fail(now, Failure::new(ExitCode::Unreachable, message));
+                }
             }
         }
         if self.start_deadline().is_some_and(|until| until <= now) {
@@ -139,6 +147,9 @@ impl Job {
 
     /// A link is down.
     pub(super) fn ended(&mut self, now: Instant, host: usize, failure: Failure) {
+        if self.has_another_way(host) {
+            return self.go_direct(now, host, &failure.message);
+        }
         self.signals.forget(host);
         self.lost_agent |= self.hosts[host].link == Link::Started;
         match self.hosts[host].link {
@@ -159,6 +170,7 @@ impl Job {
                 self.fail(now, failure);
             }
         }
+        self.cut_off(now, host);
     }
 
     /// An agent has confirmed that nothing is left.
@@ -186,6 +198,9 @@ impl Job {
     }
 
     pub(super) fn check_end(&mut self) {
+        if self.phase != Phase::Connecting {
+            self.release_idle();
+        }
         let over = self.hosts.iter().all(|h| matches!(h.link, Link::Done | Link::Gone));
         if over && self.phase != Phase::Finished {
             self.phase = Phase::Finished;

@@ -23,7 +23,8 @@ impl Job {
                 if let Some(state) = self.ranks.get(rank as usize).filter(|r| !r.exited)
                     && self.hosts[state.host].link == Link::Started
                 {
-                    self.actions.push(Action::Send(state.host, ToAgent::OutputTaken { rank, bytes }));
+                    let host = state.host;
+                    self.send(host, ToAgent::OutputTaken { rank, bytes });
                 }
             }
             Event::OutputFailed(reason) => self.fail(now, Failure::new(ExitCode::Internal, reason)),
@@ -114,8 +115,8 @@ impl Job {
                 self.fail(now, Failure::new(ExitCode::Internal, format!("host {name}: {reason}")));
             }
             FromAgent::Done => self.done(now, host),
-            // Output goes to the sink before it comes here.
-            FromAgent::Output { .. } => {}
+            // Output goes to the sink before it comes here, and what is passed on comes as what it is.
+            FromAgent::Output { .. } | FromAgent::Below { .. } => {}
         }
     }
 
@@ -143,11 +144,8 @@ impl Job {
             .collect();
         let release = Release { addresses: release::usable(&ranks) };
         self.released = true;
-        for host in 0..self.hosts.len() {
-            if self.hosts[host].link == Link::Started {
-                self.actions.push(Action::Send(host, ToAgent::Release(release.clone())));
-            }
-        }
+        let hosts = self.started();
+        self.send_all(hosts, ToAgent::Release(release));
     }
 
     /// A rank that ends before `World::init` while others wait in it would make them wait for ever.
@@ -172,11 +170,8 @@ impl Job {
     }
 
     fn refuse(&mut self, now: Instant, reason: String) {
-        for host in 0..self.hosts.len() {
-            if self.hosts[host].link == Link::Started {
-                self.actions.push(Action::Send(host, ToAgent::Refuse { reason: reason.clone() }));
-            }
-        }
+        let hosts = self.started();
+        self.send_all(hosts, ToAgent::Refuse { reason: reason.clone() });
         self.fail(now, Failure::new(ExitCode::Refused, reason));
     }
 

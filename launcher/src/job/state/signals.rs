@@ -55,9 +55,7 @@ impl Job {
     /// Sends a signal to every rank that runs; `false`: there is none.
     pub(super) fn signal_all(&mut self, signal: i32) -> bool {
         let hosts = self.started();
-        for host in &hosts {
-            self.actions.push(Action::Send(*host, ToAgent::Signal { signal }));
-        }
+        self.send_all(hosts.clone(), ToAgent::Signal { signal });
         let any = !hosts.is_empty();
         if any {
             self.signals.sent.push(Sent { signal, waiting: hosts, reached: 0 });

@@ -1,6 +1,6 @@
 use crate::config::foreign::FOREIGN;
 use crate::config::keys::{self, HANDLES, TABLE};
-use crate::config::{Kind, Snapshot, Value, Words, find, is_configuration_variable, nearest};
+use crate::config::{Kind, Snapshot, Value, Words, find, foreign_variable, is_configuration_variable, nearest};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -54,8 +54,8 @@ fn keys_of_one_section_stand_together() {
 fn the_defaults_are_those_of_the_documentation() {
     let snapshot = Snapshot::defaults();
     assert_eq!(snapshot.get(keys::LOW_LATENCY_SIZE_HINT), 0);
-    assert_eq!(snapshot.get(keys::TRANSPORT_ALLOW), "shm,tcp");
-    assert_eq!(snapshot.get(keys::SHM_RING_BYTES), 262_144);
+    assert_eq!(snapshot.get(keys::TRANSPORT_ALLOW), "shm,verbs,tcp");
+    assert_eq!(snapshot.get(keys::SHM_RING_BYTES), 4 << 20);
     assert_eq!(snapshot.get(keys::EAGER_LIMIT), 8192);
     assert_eq!(snapshot.get(keys::TCP_INTERFACES), "");
     assert_eq!(snapshot.get(keys::TCP_CONNECT_TIMEOUT), Duration::from_secs(10));
@@ -91,16 +91,30 @@ fn the_nearest_key_is_found_through_slips_of_every_kind() {
         ("shm.ring_byts", &["shm.ring_bytes"][..]),
         ("shm_ring_bytes", &["shm.ring_bytes"]),
         ("SHM.Ring-Bytes", &["shm.ring_bytes"]),
-        ("ring_bytes", &["shm.ring_bytes"]),
+        ("ring_bytes", &["shm.ring_bytes", "verbs.ring_bytes"]),
         ("collectives.allreduce", &["collectives.all_reduce"]),
         ("transprot.allow", &["transport.allow"]),
         ("low_latency_rdma_size_hnt", &["low_latency.size_hint"]),
         ("shm.low_latency_rdma_size_hint", &["low_latency.size_hint"]),
         ("connect_timeout", &["tcp.connect_timeout", "launch.connect_timeout"]),
+        // The end is missing.
+        ("shm.ring", &["shm.ring_bytes"]),
+        ("SHM_RING", &["shm.ring_bytes"]),
         ("zzz", &[]),
         ("", &[]),
     ] {
         assert_eq!(nearest(written).iter().map(|spec| spec.name).collect::<Vec<_>>(), meant, "{written:?}");
+    }
+}
+
+#[test]
+fn variables_of_another_mpi_are_known_and_those_that_programs_may_use_themselves_are_not() {
+    let found = |name: &str| foreign_variable(name).map(|variable| (variable.library, variable.key));
+    assert_eq!(found("OMPI_MCA_btl_tcp_if_include"), Some(("Open MPI", Some("tcp.interfaces"))));
+    assert_eq!(found("OMPI_MCA_pml"), Some(("Open MPI", None)));
+    assert_eq!(found("I_MPI_FABRICS"), Some(("Intel MPI", None)));
+    for name in ["UCX_TLS", "NCCL_SOCKET_IFNAME", "OMPI_ALLOW_RUN_AS_ROOT", "RSRUN_EAGER_LIMIT", "PATH"] {
+        assert_eq!(found(name), None, "{name}");
     }
 }
 

@@ -79,13 +79,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn offer(number: u32) -> Offer {
-        let end = Endpoint {
-            gid: Gid([7; 16]),
-            lid: 3,
-            number,
-            sequence: 0x00ff_ffff,
-            mtu: Mtu::from_bytes(4096).unwrap(),
-        };
+        let end =
+            Endpoint { gid: Gid([7; 16]), lid: 3, number, sequence: 0x00ff_ffff, mtu: Mtu::from_bytes(4096).unwrap() };
         Offer::new(&end, u64::MAX, 9, 256, 1024)
     }
 

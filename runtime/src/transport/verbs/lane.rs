@@ -74,11 +74,7 @@ impl Lane {
         random: u32,
     ) -> std::result::Result<Self, VerbsError> {
         let size = recipe.ring;
-        let shape = Shape {
-            send_depth: recipe.send_depth,
-            receive_depth: size.units + SPARE,
-            inline: recipe.inline,
-        };
+        let shape = Shape { send_depth: recipe.send_depth, receive_depth: size.units + SPARE, inline: recipe.inline };
         let mut pair = QueuePair::new(device, completions, shape, random)?;
         pair.post_receives(shape.receive_depth as usize, id + 1)?;
         Ok(Lane {
@@ -126,8 +122,7 @@ impl Lane {
     /// Takes a record; `false` when there is no room now.
     pub(super) fn push(&mut self, header: &Header, payload: &[u8], later: bool) -> Result<bool> {
         let bytes = HEADER + payload.len();
-        let place =
-            if self.queue.room() > RESERVED { self.outbox.place(bytes, self.queue.sent()) } else { None };
+        let place = if self.queue.room() > RESERVED { self.outbox.place(bytes, self.queue.sent()) } else { None };
         let Some(unit) = place else {
             self.counts.stalls += 1;
             self.flush()?;
@@ -260,9 +255,10 @@ impl Payload for InRing<'_> {
         self.left
     }
 
-    fn copy_to(&mut self, out: &mut [u8]) {
+    fn copy_to(&mut self, out: &mut [u8]) -> usize {
         self.ring.read(self.at, out);
         self.at += out.len();
         self.left -= out.len();
+        out.len()
     }
 }

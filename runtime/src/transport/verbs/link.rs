@@ -1,6 +1,6 @@
 //! Where a rank is with one peer: not yet, agreeing, open over RDMA, over TCP, gone.
 
-use super::{lane::Lane, agree::Offer};
+use super::{agree::Offer, lane::Lane};
 use crate::{
     error::{Error, Result},
     protocol::Tier,
@@ -112,7 +112,7 @@ impl Open {
         let last = self.lanes.len() - 1;
         let lane = if tier == Tier::LowLatency { 0 } else { last };
         let numbered = header.kind != Kind::Data as u8;
-        let header = Header { zero_too: if numbered { self.next_out } else { 0 }, ..*header };
+        let header = Header { confirmed: if numbered { self.next_out } else { 0 }, ..*header };
         let taken = self.lanes[lane].push(&header, payload, later);
         let taken = self.note(taken).unwrap_or(false);
         if taken {
@@ -152,12 +152,12 @@ impl Open {
                 let (header, mut payload) = found.map_err(|what| Error::Corrupt { peer, what })?;
                 let kind = Kind::from_byte(header.kind).ok_or(Error::Corrupt { peer, what: "unknown kind" })?;
                 if kind != Kind::Data {
-                    if header.zero_too != self.next_in {
+                    if header.confirmed != self.next_in {
                         continue;
                     }
                     self.next_in = self.next_in.wrapping_add(1);
                 }
-                sink.record(peer, &Header { zero_too: 0, ..header }, &mut payload)?;
+                sink.record(peer, &Header { confirmed: 0, ..header }, &mut payload)?;
                 self.delivered += 1;
                 count += 1;
                 let released = self.lanes[at].release();

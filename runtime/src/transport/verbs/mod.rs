@@ -310,7 +310,9 @@ impl Verbs {
     }
 
     fn take_completion(&mut self, completion: Completion) {
-        let Some(peer) = usize::try_from(completion.id >> 2).ok().filter(|peer| *peer < self.links.len()) else { return };
+        let Some(peer) = usize::try_from(completion.id >> 2).ok().filter(|peer| *peer < self.links.len()) else {
+            return;
+        };
         let channel = usize::from(completion.id & 2 != 0);
         if let Link::Agreeing(agreeing) = &mut self.links[peer]
             && agreeing.connected
@@ -353,9 +355,7 @@ impl Verbs {
                     open.failed = Some(reason);
                 }
                 (_, departure) => {
-                    self.links[peer] = Link::Gone;
-                    self.agreeing.retain(|other| *other != peer);
-                    self.unsaid.retain(|(other, _)| *other != peer);
+                    self.drop_link(peer);
                     sink.departed(peer, departure);
                 }
             }
@@ -375,11 +375,17 @@ impl Verbs {
             Some(reason) if may_fail && moved == 0 => Departure::Lost(reason.clone()),
             _ => return Ok(moved > 0),
         };
-        self.links[peer] = Link::Gone;
-        self.open.retain(|other| *other != peer);
-        self.unsaid.retain(|(other, _)| *other != peer);
+        self.drop_link(peer);
         sink.departed(peer, departure);
         Ok(true)
+    }
+
+    /// Nothing is brought to a peer or taken from it any more.
+    fn drop_link(&mut self, peer: usize) {
+        self.links[peer] = Link::Gone;
+        self.open.retain(|other| *other != peer);
+        self.agreeing.retain(|other| *other != peer);
+        self.unsaid.retain(|(other, _)| *other != peer);
     }
 }
 
@@ -396,9 +402,13 @@ impl Sink for Filter<'_> {
             return self.sink.record(peer, header, payload);
         }
         let mut bytes = vec![0; payload.len()];
-        payload.copy_to(&mut bytes);
+        let _ = payload.copy_to(&mut bytes);
         self.heard.push((peer, bytes));
         Ok(())
+    }
+
+    fn begin(&mut self, peer: usize, header: &Header) -> Result<Option<u64>> {
+        self.sink.begin(peer, header)
     }
 
     fn departed(&mut self, peer: usize, departure: Departure) {
@@ -489,6 +499,15 @@ impl Transport for Verbs {
 
     fn peer_finished(&mut self, peer: usize) {
         self.tcp.peer_finished(peer);
+    }
+
+    fn forget(&mut self, peer: usize) {
+        self.drop_link(peer);
+        self.tcp.forget(peer);
+    }
+
+    fn sever(&mut self, choice: u64) {
+        self.tcp.sever(choice);
     }
 
     fn finish(&mut self) -> Result<bool> {
