@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn a_number_is_a_record_or_a_credit_and_never_both() {
-        for notice in [Notice::Record(0), Notice::Record(COUNT as u32), Notice::Credit(0), Notice::Credit(COUNT as u32)]
-        {
+        let last = CREDIT - 1;
+        for notice in [Notice::Record(0), Notice::Record(last), Notice::Credit(0), Notice::Credit(last)] {
             assert_eq!(Notice::from_number(notice.to_number()), notice);
         }
     }
