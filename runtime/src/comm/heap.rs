@@ -25,7 +25,7 @@ impl Communicator {
         }
         let header = self.header::<T>(buffer.len(), check_tag(tag, "send_buffer")?);
         let runtime = self.runtime();
-        let id = runtime.lock().start_send(peer, header, self.inner.hint, From_::Heap(buffer.place()))?;
+        let id = runtime.lock().start_send(peer, header, self.inner.hint.of_message(), From_::Heap(buffer.place()))?;
         let to = Activity::Send { to: narrow_rank(peer), tag: tag.unsigned_abs() };
         let sent = runtime.wait(to, &mut NoBuffers, |engine, _| engine.take_send(id).map(|result| result.map(drop)));
         if sent.is_err() {

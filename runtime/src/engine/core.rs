@@ -16,10 +16,11 @@ use crate::{
     error::{Error, Result},
     matching::{Matcher, Pattern},
     protocol::Path,
+    statistics::PeerCounters,
     transport::record::{Header, Kind, Payload},
 };
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::{cell::RefCell, collections::VecDeque};
 
 /// What waits for room in a transport, per peer, in order.
 #[derive(Debug)]
@@ -48,8 +49,12 @@ pub(crate) struct Core {
     pub(super) fetches: VecDeque<Fetch>,
     /// Peers with something outgoing.
     pub(crate) busy: Vec<usize>,
+    /// What has been sent to and received from every peer.
+    pub(crate) counters: Vec<PeerCounters>,
     /// Counts everything that may end a wait, so that a waiting call looks only when there is news.
     pub(crate) news: u64,
+    /// The world is being dropped.
+    leaving: bool,
 }
 
 impl Core {
@@ -65,7 +70,9 @@ impl Core {
             one_sided: OneSided::default(),
             fetches: VecDeque::new(),
             busy: Vec::new(),
+            counters: vec![PeerCounters::default(); size],
             news: 0,
+            leaving: false,
         }
     }
 
@@ -151,6 +158,7 @@ impl Core {
                 if payload.len() != total {
                     return Err(corrupt("an eager message of another length than announced"));
                 }
+                self.counters[peer].received.eager.add(total);
                 let here = |payload: &mut dyn Payload| {
                     let mut bytes = vec![0; total];
                     payload.copy_to(&mut bytes);
@@ -159,6 +167,11 @@ impl Core {
                 if let Some(id) = self.matcher.arrive(header.context, peer, header.tag, || here(payload)) {
                     self.take_eager(id, envelope, signature, payload, buffers);
                 }
+            }
+            Kind::RequestToSend
+                if self.leaving && self.matcher.waiting_for(header.context, peer, header.tag).is_none() =>
+            {
+                self.enqueue(peer, turned_away(header.id));
             }
             Kind::RequestToSend => {
                 let mut bytes = vec![0; payload.len()];
@@ -214,6 +227,21 @@ impl Core {
         accept(self.rank, receive, envelope, Signature(header.signature)).ok()?;
         receive.arriving = Some((envelope, Coverage::new(total)));
         self.matcher.withdraw(header.context, receive.posted.take()?)
+    }
+
+    /// This rank receives nothing more: senders that wait for it need not. Two ranks that leave would else wait for each
+    /// other.
+    pub(crate) fn leave(&mut self) {
+        self.leaving = true;
+        let announced = RefCell::new(Vec::new());
+        self.matcher.discard(|waiting| {
+            let EarlyBody::AtSender(sender, _) = &waiting.message.body else { return false };
+            announced.borrow_mut().push((waiting.source, *sender));
+            true
+        });
+        for (peer, sender) in announced.into_inner() {
+            self.enqueue(peer, turned_away(sender));
+        }
     }
 
     /// A whole message meets its receive.
@@ -291,6 +319,7 @@ impl Core {
             coverage.add(header.tag, landed).map_err(|bad| corrupt(bad.describe()))?;
             if coverage.is_complete() {
                 let envelope = *envelope;
+                self.counters[peer].received.rendezvous.add(envelope.bytes);
                 self.finish_receive(header.id, Ok(envelope));
             }
         }
@@ -381,6 +410,14 @@ impl Core {
         self.busy.retain(|busy| *busy != peer);
         self.news += 1;
     }
+}
+
+/// The tag of a [`Kind::Discard`] that a rank sends because it leaves.
+pub(super) const LEFT: u64 = 1;
+
+/// Tells the sender of an announced message that nobody will receive it any more.
+fn turned_away(sender: OperationId) -> Outgoing {
+    Outgoing::Record(Header { id: sender, tag: LEFT, ..Header::new(Kind::Discard) })
 }
 
 /// Whether a receive takes a message; makes room where it may grow.

@@ -15,7 +15,7 @@ use crate::{
         peer::{self, Proof},
         stores::{Chooser, LONG, MEASURED, Sample, Side},
     },
-    protocol::{Capabilities, Channels, Tier},
+    protocol::{Capabilities, Channels, DirectRead, Tier},
 };
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -53,7 +53,7 @@ pub(crate) struct SharedMemory {
     /// Those of `active`, as the segment says it: in words of 64 places.
     announced: Vec<u64>,
     wake: Vec<OwnedFd>,
-    direct_read: Option<usize>,
+    direct_read: DirectRead,
     /// Peers check it as long as they may read our memory.
     _proof: Proof,
     /// Bytes of a lane's ring, and of the largest payload.
@@ -61,6 +61,8 @@ pub(crate) struct SharedMemory {
     largest: usize,
     /// Polls since we last looked who has finished.
     since_look: u32,
+    /// Sleeping ranks that were woken.
+    wake_ups: u64,
 }
 
 /// Lanes are taken in hand when they are first used.
@@ -100,7 +102,7 @@ impl SharedMemory {
         ranks: &[usize],
         world: usize,
         wake: Vec<OwnedFd>,
-        direct_read: Option<usize>,
+        direct_read: DirectRead,
     ) -> Self {
         let proof = Proof::publish(&segment, local);
         let mut local_of = vec![None; world];
@@ -125,6 +127,7 @@ impl SharedMemory {
             ring,
             largest,
             since_look: 0,
+            wake_ups: 0,
         }
     }
 
@@ -172,10 +175,11 @@ impl SharedMemory {
     }
 
     /// Wakes the rank at `place` if it sleeps.
-    fn wake(&self, place: usize) -> Result<()> {
+    fn wake(&mut self, place: usize) -> Result<()> {
         fence(Ordering::SeqCst);
         let sleeping = self.segment.sleeping(place);
         if sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::AcqRel) != 0 {
+            self.wake_ups += 1;
             self.ring_bell(place)?;
         }
         Ok(())
@@ -270,6 +274,10 @@ impl Transport for SharedMemory {
         Ok(moved)
     }
 
+    fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        tell("wake-ups", self.wake_ups);
+    }
+
     fn read_memory(&mut self, peer: usize, address: u64, out: &mut [u8]) -> bool {
         self.local_of[peer].is_some_and(|place| peer::read(&self.segment, place as usize, address, out))
     }
@@ -307,7 +315,8 @@ impl Transport for SharedMemory {
 
     fn finish(&mut self) -> Result<bool> {
         self.segment.finished(self.local).store(1, Ordering::Release);
-        for place in (0..self.peers.len()).filter(|place| *place != self.local) {
+        let local = self.local;
+        for place in (0..self.peers.len()).filter(|place| *place != local) {
             self.wake(place)?;
         }
         Ok(true)

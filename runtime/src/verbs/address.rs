@@ -124,7 +124,11 @@ mod tests {
     fn the_address_at_which_the_host_was_reached_goes_first() {
         assert_eq!(order(&[(FIRST, V2), (SECOND, V2)], Some("10.88.0.2")), [1, 0]);
         assert_eq!(order(&[(FIRST, V2), (GLOBAL, V2)], Some("fd00::9")), [1, 0]);
-        assert_eq!(order(&[(FIRST, V2), (SECOND, V1)], Some("10.88.0.2")), [0, 1], "version 1 does not leave its segment");
+        assert_eq!(
+            order(&[(FIRST, V2), (SECOND, V1)], Some("10.88.0.2")),
+            [0, 1],
+            "version 1 does not leave its segment"
+        );
     }
 
     #[test]

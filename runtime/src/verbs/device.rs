@@ -182,8 +182,7 @@ struct Opened {
 
 impl Opened {
     fn open(library: &'static Library, name: &str) -> Result<Self> {
-        let failed =
-            |call| VerbsError::Call { device: name.to_string(), call, source: io::Error::last_os_error() };
+        let failed = |call| VerbsError::Call { device: name.to_string(), call, source: io::Error::last_os_error() };
         let mut count = 0;
         // SAFETY: the list ends with null and is freed below, after the last use of its devices.
         let list = unsafe { (library.ibv_get_device_list)(&raw mut count) };
@@ -300,14 +299,8 @@ impl Opened {
         let usable = |entry: &Entry| !global || self.can_reach(pd, number, *entry);
         let have = entries.len();
         let chosen = entries.into_iter().find(usable);
-        let port = |entry: Entry| Port {
-            number,
-            lid: attributes.lid,
-            mtu,
-            gid: entry.gid,
-            gid_index: entry.index,
-            global,
-        };
+        let port =
+            |entry: Entry| Port { number, lid: attributes.lid, mtu, gid: entry.gid, gid_index: entry.index, global };
         chosen.map(port).ok_or_else(|| format!("none of its {have} addresses can be used"))
     }
 

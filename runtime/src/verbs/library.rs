@@ -2,9 +2,7 @@
 
 #![expect(unsafe_code, reason = "symbols of a C library")]
 
-use super::sys::{
-    Ah, AhAttr, CompChannel, Context, Cq, Device, DeviceAttr, Mr, Pd, PortAttr, Qp, QpAttr, QpInitAttr,
-};
+use super::sys::{Ah, AhAttr, CompChannel, Context, Cq, Device, DeviceAttr, Mr, Pd, PortAttr, Qp, QpAttr, QpInitAttr};
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
     sync::OnceLock,

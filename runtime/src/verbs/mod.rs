@@ -17,6 +17,4 @@ pub(crate) use address::Gid;
 pub(crate) use device::{Device, Wanted};
 pub(crate) use error::VerbsError;
 pub(crate) use memory::Region;
-pub(crate) use queue::{
-    Attributes, Completion, Completions, Endpoint, Outcome, QueuePair, Shape, Write, is_transient,
-};
+pub(crate) use queue::{Attributes, Completion, Completions, Endpoint, Outcome, QueuePair, Shape, Write, is_transient};

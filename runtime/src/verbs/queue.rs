@@ -11,13 +11,7 @@ use super::{
     sys::{self, Plain},
     units::{AckTimeout, Mtu, RnrTimer},
 };
-use std::{
-    fmt::Write as _,
-    io,
-    os::fd::BorrowedFd,
-    ptr::NonNull,
-    sync::Arc,
-};
+use std::{fmt::Write as _, io, os::fd::BorrowedFd, ptr::NonNull, sync::Arc};
 
 /// Completions taken with one call.
 const BATCH: usize = 16;
@@ -325,11 +319,16 @@ impl QueuePair {
             ..sys::QpAttr::zeroed()
         };
         let mask = sys::QP_STATE | sys::QP_PKEY_INDEX | sys::QP_PORT | sys::QP_ACCESS_FLAGS;
-        made.modify(&mut attributes, mask, "ready to take receives (INIT)", &[
-            ("pkey_index", 0, "0 to the size of the port's table"),
-            ("port_num", port.number.into(), "1 to the number of ports"),
-            ("qp_access_flags", 2, "remote write"),
-        ])?;
+        made.modify(
+            &mut attributes,
+            mask,
+            "ready to take receives (INIT)",
+            &[
+                ("pkey_index", 0, "0 to the size of the port's table"),
+                ("port_num", port.number.into(), "1 to the number of ports"),
+                ("qp_access_flags", 2, "remote write"),
+            ],
+        )?;
         Ok(made)
     }
 
@@ -368,15 +367,20 @@ impl QueuePair {
             | sys::QP_MIN_RNR_TIMER;
         let reads = u64::try_from(self.device.limits.max_qp_rd_atom).unwrap_or_default();
         let reads = format!("0 to {reads}");
-        self.modify(&mut attributes, mask, "ready to receive (RTR)", &[
-            ("path_mtu", mtu.bytes().into(), "256 to 4096, at most both ports' MTU"),
-            ("dest_qp_num", peer.number.into(), "0 to 16777215"),
-            ("rq_psn", peer.sequence.into(), "0 to 16777215"),
-            ("max_dest_rd_atomic", 1, &reads),
-            ("min_rnr_timer", with.rnr_timer.code().into(), "0 to 31"),
-            ("sgid_index", self.device.port().gid_index.into(), "a filled slot of the port's table"),
-            ("traffic_class", with.traffic_class.into(), "0 to 255"),
-        ])?;
+        self.modify(
+            &mut attributes,
+            mask,
+            "ready to receive (RTR)",
+            &[
+                ("path_mtu", mtu.bytes().into(), "256 to 4096, at most both ports' MTU"),
+                ("dest_qp_num", peer.number.into(), "0 to 16777215"),
+                ("rq_psn", peer.sequence.into(), "0 to 16777215"),
+                ("max_dest_rd_atomic", 1, &reads),
+                ("min_rnr_timer", with.rnr_timer.code().into(), "0 to 31"),
+                ("sgid_index", self.device.port().gid_index.into(), "a filled slot of the port's table"),
+                ("traffic_class", with.traffic_class.into(), "0 to 255"),
+            ],
+        )?;
         let mut attributes = sys::QpAttr {
             qp_state: sys::QPS_RTS,
             sq_psn: self.sequence,
@@ -392,13 +396,18 @@ impl QueuePair {
             | sys::QP_TIMEOUT
             | sys::QP_RETRY_CNT
             | sys::QP_RNR_RETRY;
-        self.modify(&mut attributes, mask, "ready to send (RTS)", &[
-            ("sq_psn", self.sequence.into(), "0 to 16777215"),
-            ("max_rd_atomic", 1, &reads),
-            ("timeout", with.ack_timeout.code().into(), "0 to 31"),
-            ("retry_cnt", with.retries.into(), "0 to 7"),
-            ("rnr_retry", with.rnr_retries.into(), "0 to 7"),
-        ])
+        self.modify(
+            &mut attributes,
+            mask,
+            "ready to send (RTS)",
+            &[
+                ("sq_psn", self.sequence.into(), "0 to 16777215"),
+                ("max_rd_atomic", 1, &reads),
+                ("timeout", with.ack_timeout.code().into(), "0 to 31"),
+                ("retry_cnt", with.retries.into(), "0 to 7"),
+                ("rnr_retry", with.rnr_retries.into(), "0 to 7"),
+            ],
+        )
     }
 
     fn modify(
@@ -428,9 +437,8 @@ impl QueuePair {
             | sys::QP_PATH_MTU
             | sys::QP_AV;
         // SAFETY: a queue pair that exists, structures of the sizes that the library knows.
-        let result = unsafe {
-            (self.device.library.ibv_query_qp)(self.qp.as_ptr(), &raw mut attributes, mask, &raw mut made)
-        };
+        let result =
+            unsafe { (self.device.library.ibv_query_qp)(self.qp.as_ptr(), &raw mut attributes, mask, &raw mut made) };
         let mtu = Mtu::from_code(attributes.path_mtu);
         let (0, Some(mtu)) = (result, mtu) else {
             let source = io::Error::from_raw_os_error(result);

@@ -248,8 +248,7 @@ pub(super) struct Qp {
 }
 
 #[cfg(test)]
-pub(super) const QP_NUM: (usize, usize) =
-    (std::mem::offset_of!(Qp, qp_num), std::mem::offset_of!(Qp, handle));
+pub(super) const QP_NUM: (usize, usize) = (std::mem::offset_of!(Qp, qp_num), std::mem::offset_of!(Qp, handle));
 
 /// An address handle; only ever behind a pointer.
 #[repr(C)]

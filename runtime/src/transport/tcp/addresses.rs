@@ -34,7 +34,8 @@ pub(crate) fn choose(
 ) -> Result<Vec<IpAddr>> {
     let words = rules.split(',').map(str::trim).filter(|name| !name.is_empty());
     let (left_out, wanted): (Vec<&str>, Vec<&str>) = words.partition(|word| word.starts_with(LEFT_OUT));
-    let is_left_out = |interface: &Interface| left_out.iter().any(|word| admits(&word[LEFT_OUT.len_utf8()..], interface));
+    let is_left_out =
+        |interface: &Interface| left_out.iter().any(|word| admits(&word[LEFT_OUT.len_utf8()..], interface));
     let mut unused = wanted.clone();
     let mut chosen: Vec<IpAddr> = Vec::new();
     for interface in interfaces {

@@ -110,7 +110,9 @@ impl Dial {
     pub(super) fn advance(&mut self, key: &JobKey, poller: &OwnedFd, token: epoll::EventData) -> Result<Step> {
         match std::mem::replace(&mut self.stage, Stage::Racing) {
             Stage::Racing => self.race(poller, token),
-            Stage::Answer { socket, address, nonce, received } => Ok(self.answer(key, socket, address, nonce, received)),
+            Stage::Answer { socket, address, nonce, received } => {
+                Ok(self.answer(key, socket, address, nonce, received))
+            }
             Stage::Verdict { socket, address, received } => self.verdict(socket, address, received, poller),
         }
     }

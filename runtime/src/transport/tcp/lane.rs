@@ -237,8 +237,7 @@ impl Lane {
     fn deliver_piece(&mut self, sink: &mut dyn Sink) -> Result<std::result::Result<usize, Errno>> {
         let (Some(piece), Some(socket)) = (&mut self.piece, &self.socket) else { return Ok(Err(Errno::AGAIN)) };
         let before = piece.payload as usize;
-        let mut arriving =
-            Arriving { staging: &mut self.staging, socket, left: before, read: 0, error: None };
+        let mut arriving = Arriving { staging: &mut self.staging, socket, left: before, read: 0, error: None };
         sink.record(self.peer, piece, &mut arriving)?;
         let Arriving { left, read, error, .. } = arriving;
         self.inn.took(read);

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     bootstrap::messages::JobKey,
     error::{Context, Result},
-    protocol::{Capabilities, Channels, Tier},
+    protocol::{Capabilities, Channels, DirectRead, Tier},
 };
 use dial::{Call, Dial, Step};
 use handshake::{Claim, Progress};
@@ -162,8 +162,13 @@ impl Tcp {
         let peer = self.peer_of(at);
         let claim = Claim { lane: narrow(at - self.first_of(peer)), progress: self.slot(at).progress() };
         let Settings { rank, connect_timeout, silence, .. } = self.settings;
-        let call =
-            Call { me: narrow(rank), peer: narrow(peer), claim, timeout: connect_timeout, silence: kernel_limit(silence) };
+        let call = Call {
+            me: narrow(rank),
+            peer: narrow(peer),
+            claim,
+            timeout: connect_timeout,
+            silence: kernel_limit(silence),
+        };
         let dial = Dial::new(call, &self.settings.addresses[peer]);
         self.slot(at).way = Way::Dialling(Box::new(dial));
         self.wait_for(at);
@@ -178,7 +183,15 @@ impl Tcp {
 
     /// From now on this connection carries the lane. `theirs`: how far it has come at the peer; `epoch` is that of the
     /// connection.
-    fn carry(&mut self, at: usize, socket: OwnedFd, ours: bool, epoch: u32, theirs: Progress, sink: &mut dyn Sink) -> Result<()> {
+    fn carry(
+        &mut self,
+        at: usize,
+        socket: OwnedFd,
+        ours: bool,
+        epoch: u32,
+        theirs: Progress,
+        sink: &mut dyn Sink,
+    ) -> Result<()> {
         if at == self.first_of(self.peer_of(at)) {
             socket::busy_poll(&socket);
         }
@@ -229,7 +242,8 @@ impl Tcp {
             return;
         }
         // A host that was silent has used up most of its time.
-        let limit = if error == Some(Errno::TIMEDOUT) { reconnect.min(silence - kernel_limit(silence)) } else { reconnect };
+        let limit =
+            if error == Some(Errno::TIMEDOUT) { reconnect.min(silence - kernel_limit(silence)) } else { reconnect };
         slot.trouble = Some(Trouble { reason, until: Instant::now() + limit });
         self.dial(at);
     }
@@ -480,9 +494,14 @@ impl Transport for Tcp {
             eager: self.largest,
             piece: self.largest,
             channels: Channels::One { why },
-            direct_read: None,
+            direct_read: DirectRead::No("a socket reaches no memory of the other process"),
             slow_poll: true,
         }
+    }
+
+    fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        tell("connections replaced", self.resent.connections);
+        tell("bytes resent", self.resent.bytes);
     }
 
     fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _tier: Tier, later: bool) -> Result<bool> {

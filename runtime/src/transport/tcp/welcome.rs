@@ -126,7 +126,10 @@ impl Welcome {
             };
             let here = stream.local_addr().is_ok_and(|at| self.addresses.contains(&at.ip().to_canonical()));
             let socket = OwnedFd::from(stream);
-            if !here || rustix::io::ioctl_fionbio(&socket, true).is_err() || socket::prepare(&socket, self.silence).is_err() {
+            if !here
+                || rustix::io::ioctl_fionbio(&socket, true).is_err()
+                || socket::prepare(&socket, self.silence).is_err()
+            {
                 continue;
             }
             epoll::add(&self.poller, &socket, epoll::EventData::new_u64(self.token), epoll::EventFlags::IN)
@@ -152,7 +155,9 @@ impl Welcome {
                 None => return Ok(Fate::Leaves),
             }
             let hello = guest.received[..].try_into().expect("filled to this length");
-            let Some((dialer, claim, dialer_nonce)) = handshake::parse_hello(hello, me) else { return Ok(Fate::Leaves) };
+            let Some((dialer, claim, dialer_nonce)) = handshake::parse_hello(hello, me) else {
+                return Ok(Fate::Leaves);
+            };
             let attempt = Attempt { dialer, acceptor: me, claim, dialer_nonce, acceptor_nonce: nonce()? };
             let mut answer = [0; handshake::ANSWER];
             answer[..handshake::NONCE].copy_from_slice(&attempt.acceptor_nonce);

@@ -66,7 +66,9 @@ fn exchange(lanes: usize, count: u64, seed: u64, break_one_in: u64) -> (Vec<Tcp>
         for rank in 0..2 {
             for _ in 0..chance.next() % 40 {
                 let (header, payload) = record(sent[rank], largest);
-                if sent[rank] == count || !ranks[rank].push(1 - rank, &header, &payload, Tier::Bulk, chance.next() % 2 == 0).unwrap() {
+                if sent[rank] == count
+                    || !ranks[rank].push(1 - rank, &header, &payload, Tier::Bulk, chance.next() % 2 == 0).unwrap()
+                {
                     break;
                 }
                 sent[rank] += 1;
@@ -151,9 +153,10 @@ impl Middlebox {
                 for stream in [&dialer, &acceptor] {
                     stream.set_nodelay(true).unwrap();
                 }
-                for (mut from, mut to) in
-                    [(dialer.try_clone().unwrap(), acceptor.try_clone().unwrap()), (acceptor.try_clone().unwrap(), dialer.try_clone().unwrap())]
-                {
+                for (mut from, mut to) in [
+                    (dialer.try_clone().unwrap(), acceptor.try_clone().unwrap()),
+                    (acceptor.try_clone().unwrap(), dialer.try_clone().unwrap()),
+                ] {
                     thread::spawn(move || {
                         let _ = std::io::copy(&mut from, &mut to);
                         let _ = to.shutdown(Shutdown::Both);
