@@ -39,7 +39,7 @@ fn one_key_is_described_with_all_that_is_known_about_it() {
     for part in [
         "shm.ring_bytes = 128KiB (command line --set)\n",
         "overrode  32KiB (/etc/rsrun/config.toml:2)\n",
-        "default   256KiB\n",
+        "default   4MiB\n",
         "variable  RSRUN_SHM_RING_BYTES\n",
     ] {
         assert!(text.contains(part), "{text}");
