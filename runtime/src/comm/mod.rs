@@ -2,10 +2,12 @@
 //!
 //! Ranks here are those of the communicator; everything below knows ranks of the world only.
 
+mod agreement;
 mod buffer;
 mod exchange;
 mod hint;
 mod request;
+mod shrink;
 mod split;
 
 pub use exchange::{Buffers, Exchange};
@@ -130,6 +132,8 @@ struct Inner {
     children: AtomicU64,
     /// Collective operations begun.
     exchanges: AtomicU64,
+    /// Times it was shrunk.
+    shrinks: AtomicU64,
     /// Its size hint, and what its children get.
     hint: Hint,
     attributes: RwLock<FxHashMap<TypeId, Arc<dyn AnyType + Send + Sync>>>,
@@ -150,9 +154,9 @@ impl Communicator {
     fn new(shared: Arc<Shared>, members: Vec<usize>, rank: usize, context: u64, hint: Requested) -> Self {
         let members: Arc<[usize]> = members.into();
         shared.runtime.lock().add_group(context, members.clone());
-        let (children, exchanges, attributes) = (0.into(), 0.into(), RwLock::default());
+        let (children, exchanges, shrinks, attributes) = (0.into(), 0.into(), 0.into(), RwLock::default());
         let hint = Hint::new(hint);
-        let inner = Inner { shared, members, rank, context, children, exchanges, hint, attributes };
+        let inner = Inner { shared, members, rank, context, children, exchanges, shrinks, hint, attributes };
         Communicator { inner: Arc::new(inner) }
     }
 

@@ -105,8 +105,8 @@ table! {
     /// rank may compute, or be stopped, for as long as it likes.
     HEARTBEAT_TIMEOUT: Duration = "heartbeat.timeout", duration(s(30), s(3)..=s(86400)), read by "TCP transport";
 
-    /// Not zero: every transport behaves as badly as it may, by dice thrown with this seed. For tests of programs: what they
-    /// rely on beyond the guarantees of the runtime breaks.
+    /// Not zero: every transport between ranks behaves as badly as it may, by dice thrown with this seed. For tests of
+    /// programs: what they rely on beyond the guarantees of the runtime breaks.
     FAULTY_SEED: u64 = "faulty.seed", Kind::Count { default: 0, range: 0..=u64::MAX }, read by "transport `faulty`";
 
     /// What goes wrong with `faulty.seed`: records are delayed, sends find no room, large messages come in other pieces and
@@ -205,7 +205,7 @@ table! {
 
     /// How long a host is tried whose name is not known or where nobody listens. Longer for hosts that are just being
     /// made; `launch.connect_timeout` is the limit in any case.
-    LAUNCH_WAIT_FOR_HOSTS: Duration = "launch.wait_for_hosts", duration(ms(1500), s(0)..=s(600)), read by "launcher";
+    LAUNCH_WAIT_FOR_HOSTS: Duration = "launch.wait_for_hosts", duration(s(2), s(0)..=s(600)), read by "launcher";
 
     /// How long a host may take to say hello.
     LAUNCH_CONNECT_TIMEOUT: Duration = "launch.connect_timeout", duration(s(8), ms(100)..=s(600)), read by "launcher";

@@ -16,7 +16,7 @@ use crate::{
     transport::record::{Header, Kind, Payload},
 };
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::{cell::RefCell, collections::VecDeque};
 
 /// What waits for room in a transport, per peer, in order.
 #[derive(Debug)]
@@ -44,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) counters: Vec<PeerCounters>,
     /// Counts everything that may end a wait, so that a waiting call looks only when there is news.
     pub(crate) news: u64,
+    /// The world is being dropped.
+    leaving: bool,
 }
 
 impl Core {
@@ -59,6 +61,7 @@ impl Core {
             busy: Vec::new(),
             counters: vec![PeerCounters::default(); size],
             news: 0,
+            leaving: false,
         }
     }
 
@@ -154,6 +157,11 @@ impl Core {
                     self.take_eager(id, envelope, signature, payload, buffers);
                 }
             }
+            Kind::RequestToSend
+                if self.leaving && self.matcher.waiting_for(header.context, peer, header.tag).is_none() =>
+            {
+                self.enqueue(peer, turned_away(header.id));
+            }
             Kind::RequestToSend => {
                 let sender = header.id;
                 let waiting = || Early { signature, total, body: EarlyBody::AtSender(sender) };
@@ -190,6 +198,21 @@ impl Core {
         accept(self.rank, receive, envelope, Signature(header.signature)).ok()?;
         receive.arriving = Some((envelope, Coverage::new(total)));
         self.matcher.withdraw(header.context, receive.posted.take()?)
+    }
+
+    /// This rank receives nothing more: senders that wait for it need not. Two ranks that leave would else wait for each
+    /// other.
+    pub(crate) fn leave(&mut self) {
+        self.leaving = true;
+        let announced = RefCell::new(Vec::new());
+        self.matcher.discard(|waiting| {
+            let EarlyBody::AtSender(sender) = waiting.message.body else { return false };
+            announced.borrow_mut().push((waiting.source, sender));
+            true
+        });
+        for (peer, sender) in announced.into_inner() {
+            self.enqueue(peer, turned_away(sender));
+        }
     }
 
     /// A whole message meets its receive.
@@ -347,6 +370,14 @@ impl Core {
         self.busy.retain(|busy| *busy != peer);
         self.news += 1;
     }
+}
+
+/// The tag of a [`Kind::Discard`] that a rank sends because it leaves.
+pub(super) const LEFT: u64 = 1;
+
+/// Tells the sender of an announced message that nobody will receive it any more.
+fn turned_away(sender: OperationId) -> Outgoing {
+    Outgoing::Record(Header { id: sender, tag: LEFT, ..Header::new(Kind::Discard) })
 }
 
 /// Whether a receive takes a message; makes room where it may grow.

@@ -14,7 +14,7 @@ pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime
 use crate::{
     error::{Error, Result},
     matching::Pattern,
-    protocol::{Limits, Tier},
+    protocol::{Limits, Path, Tier},
     statistics::{PeerStatistics, Statistics, TransportStatistics, Waits},
     trace::{self, Recorder},
     transport::{
@@ -262,6 +262,15 @@ impl Engine {
         Ok(self.core.start_send(peer, header, path, source))
     }
 
+    /// Sends a short message whole, whatever the configuration says, and lets nobody wait for it: the receiver need not
+    /// want it.
+    pub(crate) fn send_whole(&mut self, peer: usize, header: Header, bytes: Box<dyn OwnedBuffer>) -> Result<()> {
+        self.check(peer, "a send to it")?;
+        let id = self.core.start_send(peer, header, Path::Eager(Tier::LowLatency), Source::Owned(bytes));
+        self.core.abandon_send(id);
+        Ok(())
+    }
+
     pub(crate) fn start_receive(
         &mut self,
         context: u64,
@@ -330,6 +339,11 @@ impl Engine {
     /// Changes whenever something happens that may end a wait, whichever thread made it happen.
     pub(crate) fn news(&self) -> u64 {
         self.core.news
+    }
+
+    /// The world is being dropped: nothing more is received.
+    pub(crate) fn leave(&mut self) {
+        self.core.leave();
     }
 
     /// Whether sends are still under way.
@@ -422,6 +436,7 @@ impl Engine {
             departed: &mut self.departed,
             uncounted: &mut self.uncounted,
             keep_back: self.keep_back,
+            hosts: &self.hosts,
             buffers,
         };
         for Route { transport, slow, .. } in &mut self.routes.routes {
@@ -513,6 +528,11 @@ impl Engine {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether nothing more comes from a peer: it is lost, or has dropped its world.
+    pub(crate) fn is_gone(&self, peer: usize) -> bool {
+        self.departed[peer].as_ref().is_some_and(|departed| departed.counted)
     }
 
     fn transport(&mut self, peer: usize) -> &mut dyn Transport {
@@ -649,6 +669,7 @@ struct Inbox<'a> {
     departed: &'a mut [Option<Departed>],
     uncounted: &'a mut usize,
     keep_back: Duration,
+    hosts: &'a [String],
     buffers: &'a mut dyn Buffers,
 }
 
@@ -656,6 +677,11 @@ impl Sink for Inbox<'_> {
     fn record(&mut self, peer: usize, header: &Header, payload: &mut dyn Payload) -> Result<()> {
         // What waited for a lost peer has been told so: its last words find nobody.
         if self.departed[peer].as_ref().is_some_and(|departed| departed.counted) {
+            return Ok(());
+        }
+        if header.kind == Kind::Discard as u8 && header.tag == core::LEFT {
+            let error = departure_error(peer, &self.hosts[peer], &Departure::Finished, "a send to it");
+            self.core.finish_send(header.id, Err(error));
             return Ok(());
         }
         let Some(recorder) = self.recorder else {

@@ -13,7 +13,10 @@ use rustix::{
 };
 use std::{
     os::fd::OwnedFd,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -33,6 +36,8 @@ const YIELDS: u32 = 4;
 const SPINS_PER_CLOCK: u32 = 64;
 /// Idle rounds of a rank that does not sleep between two looks at its lifeline.
 const LIFELINE_EVERY: u32 = 1 << 14;
+/// Calls that find nothing and do not wait between two looks at the lifeline.
+const LISTEN_EVERY: u32 = 256;
 /// A sleep ends at the latest after this, in case a peer died before it could wake us.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
@@ -93,6 +98,7 @@ pub(crate) struct Runtime {
     /// Every descriptor that can end a wait is registered here.
     poller: Arc<OwnedFd>,
     waiting: Waiting,
+    idle_pokes: AtomicU32,
     /// What there is to know of the rest of the job.
     lifeline: Box<dyn Fn() -> Vec<News> + Send + Sync>,
     /// Where this rank says what it is doing, and its place there.
@@ -184,7 +190,16 @@ impl Runtime {
         board: Option<(Arc<Segment>, usize)>,
     ) -> Self {
         let recorder = engine.recorder.clone();
-        Runtime { engine: Mutex::new(engine), others: Condvar::new(), poller, waiting, lifeline, board, recorder }
+        Runtime {
+            engine: Mutex::new(engine),
+            others: Condvar::new(),
+            poller,
+            waiting,
+            idle_pokes: AtomicU32::new(0),
+            lifeline,
+            board,
+            recorder,
+        }
     }
 
     /// Records what happens from now on until the result is dropped.
@@ -277,9 +292,14 @@ impl Runtime {
         }
     }
 
-    /// One round of progress without waiting.
+    /// One round of progress without waiting. A program that polls hears of the rest of the job here, too.
     pub(crate) fn poke(&self) -> Result<()> {
-        self.lock().progress(&mut NoBuffers).map(drop)
+        let mut engine = self.lock();
+        let moved = engine.progress(&mut NoBuffers)?;
+        if !moved && self.idle_pokes.fetch_add(1, Ordering::Relaxed) % LISTEN_EVERY == LISTEN_EVERY - 1 {
+            self.listen(&mut engine);
+        }
+        Ok(())
     }
 
     /// Sleeps until a descriptor or another thread has news.

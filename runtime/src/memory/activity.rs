@@ -93,6 +93,7 @@ operations! {
     Scatter = 8 "scatter",
     AllToAll = 9 "all_to_all",
     SizeHint = 10 "set_low_latency_size_hint",
+    Shrink = 11 "shrink",
 }
 
 /// Ranks take 24 bits of the word.
