@@ -2,9 +2,11 @@
 //!
 //! One thread runs the loop; all others only send it events.
 
+use super::insight::Collector;
 use super::lines::Chunk;
 use super::preflight;
 use super::prepare::{self, internal};
+use super::signals;
 use super::sink::{Sink, SinkEvent};
 use super::state::{Action, Ending, Event, Job};
 use super::status::{Destination, Status};
@@ -71,8 +73,14 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     let how = prepare::how(&settings, open_files, &plan)?;
     plan.tree = prepare::tree(&settings, &how, &plan);
     let style = prepare::style(&run.options, plan.start.output_window)?;
+    let insight = Collector::begin(&settings.snapshot)?;
     // Not before: while files are read, which may take for ever, a signal must end us as it ends any program.
-    watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
+    let signalled = sender.clone();
+    signals::watch(move |signal| {
+        let message = if signal == libc::SIGCONT { Message::Continued } else { Message::Job(Event::Signal(signal)) };
+        signalled.send(message).is_ok()
+    })
+    .map_err(|e| internal(&format!("signals: {e}")))?;
     let report = sender.clone();
     let needed = prepare::needed(&plan);
     let direct = plan.tree.as_ref().map_or(needed, |tree| tree.radix.min(needed));
@@ -110,6 +118,7 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
         watch: Watch::new(begun),
         progress: progress::is_possible().then(|| begun + progress::PATIENCE),
         report_phases: run.options.phases.then_some(run.options.placement.report_format),
+        insight,
         shows,
         picture,
         failure: None,
@@ -128,6 +137,7 @@ struct Supervisor {
     /// When the progress line is due; none: not any more, or there is no terminal.
     progress: Option<Instant>,
     report_phases: Option<Format>,
+    insight: Collector,
     /// Reports are what was asked for, and belong on standard output.
     shows: bool,
     /// Where the picture goes.
@@ -161,6 +171,7 @@ impl Supervisor {
                 }
                 Ok(Message::Drained) | Err(_) => Event::Tick,
             };
+            let event = self.insight.pick(event);
             let now = Instant::now();
             self.watch.event(now, &event);
             self.show_progress(now);
@@ -301,6 +312,7 @@ impl Supervisor {
             match messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Message::Job(Event::Ended(host, _))) => drop(self.links.remove(&host)),
                 Ok(Message::Job(Event::Signal(_))) | Err(_) => break,
+                Ok(Message::Job(event @ Event::Frame(..)) | Message::Below(_, event)) => drop(self.insight.pick(event)),
                 Ok(Message::Job(event @ Event::OutputBroken(_))) => drop(self.job.handle(Instant::now(), event)),
                 Ok(_) => {}
             }
@@ -310,6 +322,11 @@ impl Supervisor {
             Some(Format::Text) => self.sink.notice(&self.watch.report(Instant::now())),
             Some(Format::Json) => self.sink.show(format!("{}\n", self.watch.report_json(Instant::now()))),
             None => {}
+        }
+        match self.insight.end(self.job.ranks().len()) {
+            Ok(text) if text.is_empty() => {}
+            Ok(text) => self.sink.show(text),
+            Err(failure) => self.failure = self.failure.take().or(Some(failure)),
         }
         self.sink.close(self.job.outcome().is_some());
         while let Ok(message) = messages.recv() {
@@ -361,31 +378,4 @@ fn message(host: usize, event: LinkEvent, sink: &Sink) -> Option<Message> {
 /// A host's number as agents know it.
 fn number(host: usize) -> u32 {
     u32::try_from(host).unwrap_or(u32::MAX)
-}
-
-fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
-    let watched = [
-        libc::SIGINT,
-        libc::SIGTERM,
-        libc::SIGHUP,
-        libc::SIGQUIT,
-        libc::SIGUSR1,
-        libc::SIGUSR2,
-        libc::SIGTSTP,
-        libc::SIGCONT,
-        libc::SIGWINCH,
-    ];
-    // What rsrun was started to ignore stays ignored: `nohup rsrun`, or `rsrun &` in a shell without job control.
-    let mut signals =
-        signal_hook::iterator::Signals::new(watched.into_iter().filter(|signal| !sys::is_ignored(*signal)))?;
-    std::thread::Builder::new().name("signals".to_string()).spawn(move || {
-        for signal in signals.forever() {
-            let message =
-                if signal == libc::SIGCONT { Message::Continued } else { Message::Job(Event::Signal(signal)) };
-            if sender.send(message).is_err() {
-                return;
-            }
-        }
-    })?;
-    Ok(())
 }

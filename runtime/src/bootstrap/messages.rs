@@ -7,6 +7,8 @@ use super::node::{Detail, Node, Placement};
 use super::onward::{FromBelow, Reach};
 use crate::config::{Snapshot, Value};
 use crate::memory::Activity;
+use crate::statistics::Statistics;
+use crate::trace::RankTrace;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -318,6 +320,13 @@ pub enum FromAgent {
         /// The rank.
         rank: u32,
     },
+    /// What the rank has counted or recorded.
+    RankInsight {
+        /// The rank.
+        rank: u32,
+        /// What it said.
+        insight: Insight,
+    },
     /// The rank asks for the end of the whole job.
     RankAbort {
         /// The rank.
@@ -401,6 +410,17 @@ pub enum FromRank {
         /// Why.
         message: String,
     },
+    /// What it has counted or recorded.
+    Insight(Insight),
+}
+
+/// What a rank tells of itself when the configuration asks for it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Insight {
+    /// What it has counted; replaces what it said before.
+    Statistics(Box<Statistics>),
+    /// What it has recorded.
+    Trace(Box<RankTrace>),
 }
 
 /// From an agent to one of its ranks.

@@ -5,6 +5,7 @@
 mod agreement;
 mod buffer;
 mod exchange;
+mod hint;
 mod request;
 mod shrink;
 mod split;
@@ -26,6 +27,8 @@ use crate::{
     transport::record::{Header, Kind},
 };
 use buffer::{Growing, LentPair};
+use hint::Hint;
+pub(crate) use hint::Requested;
 use rustc_hash::FxHashMap;
 use std::{
     any::{Any as AnyType, TypeId},
@@ -131,8 +134,8 @@ struct Inner {
     exchanges: AtomicU64,
     /// Times it was shrunk.
     shrinks: AtomicU64,
-    /// The size hint that it was made with, in bytes; 0: none.
-    hint: usize,
+    /// Its size hint, and what its children get.
+    hint: Hint,
     attributes: RwLock<FxHashMap<TypeId, Arc<dyn AnyType + Send + Sync>>>,
 }
 
@@ -143,15 +146,16 @@ impl Drop for Inner {
 }
 
 impl Communicator {
-    pub(crate) fn world(shared: Arc<Shared>, rank: usize, hint: usize) -> Self {
+    pub(crate) fn world(shared: Arc<Shared>, rank: usize, hint: Requested) -> Self {
         let members = (0..shared.host_of.len()).collect();
         Communicator::new(shared, members, rank, 2, hint)
     }
 
-    fn new(shared: Arc<Shared>, members: Vec<usize>, rank: usize, context: u64, hint: usize) -> Self {
+    fn new(shared: Arc<Shared>, members: Vec<usize>, rank: usize, context: u64, hint: Requested) -> Self {
         let members: Arc<[usize]> = members.into();
         shared.runtime.lock().add_group(context, members.clone());
         let (children, exchanges, shrinks, attributes) = (0.into(), 0.into(), 0.into(), RwLock::default());
+        let hint = Hint::new(hint);
         let inner = Inner { shared, members, rank, context, children, exchanges, shrinks, hint, attributes };
         Communicator { inner: Arc::new(inner) }
     }
@@ -209,11 +213,12 @@ impl Communicator {
         let bytes = element::as_bytes(data);
         let runtime = self.runtime();
         let mut engine = runtime.lock();
-        if engine.try_send(peer, header, bytes, self.inner.hint, false)? {
+        if engine.try_send(peer, header, bytes, self.inner.hint.of_message(), false)? {
             return Ok(());
         }
         let call = engine.new_call();
-        let id = engine.start_send(peer, header, self.inner.hint, From_::Lent(Lent { call, number: 0 }))?;
+        let id =
+            engine.start_send(peer, header, self.inner.hint.of_message(), From_::Lent(Lent { call, number: 0 }))?;
         drop(engine);
         let mut lent = LentPair { call, source: bytes, destination: &mut [] };
         let to = Activity::Send { to: narrow_rank(peer), tag: tag.unsigned_abs() };
@@ -285,9 +290,9 @@ impl Communicator {
         lent.call = engine.new_call();
         let name = Lent { call: lent.call, number: 0 };
         let receive = engine.start_receive(self.inner.context, pattern, expected, Landing::Lent(name), &mut lent)?;
-        let send = match engine.try_send(peer, header, lent.source, self.inner.hint, false) {
+        let send = match engine.try_send(peer, header, lent.source, self.inner.hint.of_message(), false) {
             Ok(true) => Ok(None),
-            Ok(false) => engine.start_send(peer, header, self.inner.hint, From_::Lent(name)).map(Some),
+            Ok(false) => engine.start_send(peer, header, self.inner.hint.of_message(), From_::Lent(name)).map(Some),
             Err(error) => Err(error),
         };
         drop(engine);
@@ -397,8 +402,12 @@ impl Communicator {
     /// As [`Communicator::exchange`]; `operation` is what the launcher's report calls it.
     #[must_use]
     pub fn exchange_of(&self, operation: Operation) -> Exchange<'_> {
+        self.begin(operation, self.inner.hint.of_message())
+    }
+
+    fn begin(&self, operation: Operation, hint: usize) -> Exchange<'_> {
         let number = self.inner.exchanges.fetch_add(1, Ordering::Relaxed);
-        Exchange::new(self, operation, number)
+        Exchange::new(self, operation, number, hint)
     }
 
     /// A pattern as the launcher's report shows it: from whom, with which tag.

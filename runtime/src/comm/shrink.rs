@@ -56,7 +56,7 @@ impl Communicator {
         let left: Vec<usize> = (0..self.size()).filter(|member| !gone[*member]).collect();
         let rank = left.iter().position(|member| *member == here).unwrap_or(0);
         let members = left.into_iter().map(|member| self.inner.members[member]).collect();
-        Ok(Communicator::new(self.inner.shared.clone(), members, rank, context, self.inner.hint))
+        Ok(Communicator::new(self.inner.shared.clone(), members, rank, context, self.inner.hint.of_children()))
     }
 
     /// A context that all members name alike, and that differs when they mean something else.

@@ -54,10 +54,10 @@ macro_rules! or_none {
 }
 
 table! {
-    /// Promise that most messages are at most this large: connections are made with the low-latency recipe for them.
-    /// Zero promises nothing. Inert so far: neither shared memory nor TCP has a second recipe, so it is agreed upon and
-    /// shown, and changes nothing.
-    LOW_LATENCY_SIZE_HINT: u64 = "low_latency.size_hint", bytes(0, 0..=GIB), read by "`World::low_latency_size_hint`",
+    /// Promise that most messages are at most this large: they take the low-latency way, larger ones the other, and their
+    /// order is kept. Zero promises nothing: one general recipe. What it comes to on each transport is shown by
+    /// `rsrun --explain` and `World::low_latency_size_hint`.
+    LOW_LATENCY_SIZE_HINT: u64 = "low_latency.size_hint", bytes(0, 0..=GIB), read by "the runtime's protocol choice",
         aliases ["low_latency_rdma_size_hint"], environment ["RDMA_LOW_LATENCY_HINT"];
 
     /// Transports that different ranks may use, the fastest that reaches the peer is taken. `tcp` alone forces TCP even
@@ -126,6 +126,19 @@ table! {
     /// How long a blocked call spins before it yields and sleeps.
     WAIT_SPIN: Duration = "wait.spin", duration(Duration::from_micros(50), s(0)..=s(1)), read by "the runtime's waiting";
 
+    /// Rank 0 prints when it joins which way its messages take, by peer and size, and why. The option `--explain` sets it.
+    REPORT_EXPLAIN: String = "report.explain", choice("off", &["off", "text", "json"]), read by "`World::init` on rank 0";
+
+    /// At the end of the job, messages, bytes, paths and waits of all ranks: `-` prints a table, anything else is the file
+    /// on the launcher's host that gets them as JSON. Empty: nothing. The option `--stats` sets it.
+    REPORT_STATISTICS: String = "report.statistics", Kind::Text { default: "" }, read by "the runtime and the launcher";
+
+    /// The file on the launcher's host that gets what every rank did when, in the format of Chrome and Perfetto. Empty:
+    /// nothing is recorded. The option `--trace` sets it.
+    REPORT_TRACE: String = "report.trace", Kind::Text { default: "" }, read by "the runtime and the launcher";
+
+    /// How many events of a trace each rank keeps, 48 bytes each; when there are more, the oldest are dropped and counted.
+    TRACE_EVENTS: u64 = "trace.events", Kind::Count { default: 65_536, range: 16..=16_777_216 }, read by "the runtime's trace";
     /// Which ranks collectives in two hops take as a group: those of a `host`, those whose hosts have the same `group=` in
     /// the hostfile, or `none`.
     COLLECTIVES_GROUPS: String = "collectives.groups", choice("host", &["host", "group", "none"]), read by "collectives";

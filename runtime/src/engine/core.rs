@@ -12,6 +12,7 @@ use crate::{
     error::{Error, Result},
     matching::{Matcher, Pattern},
     protocol::Path,
+    statistics::PeerCounters,
     transport::record::{Header, Kind, Payload},
 };
 use rustc_hash::FxHashMap;
@@ -39,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) outgoing: Vec<VecDeque<Outgoing>>,
     /// Peers with something outgoing.
     pub(crate) busy: Vec<usize>,
+    /// What has been sent to and received from every peer.
+    pub(crate) counters: Vec<PeerCounters>,
     /// Counts everything that may end a wait, so that a waiting call looks only when there is news.
     pub(crate) news: u64,
     /// The world is being dropped.
@@ -56,6 +59,7 @@ impl Core {
             draining: FxHashMap::default(),
             outgoing: (0..size).map(|_| VecDeque::new()).collect(),
             busy: Vec::new(),
+            counters: vec![PeerCounters::default(); size],
             news: 0,
             leaving: false,
         }
@@ -143,6 +147,7 @@ impl Core {
                 if payload.len() != total {
                     return Err(corrupt("an eager message of another length than announced"));
                 }
+                self.counters[peer].received.eager.add(total);
                 let here = |payload: &mut dyn Payload| {
                     let mut bytes = vec![0; total];
                     payload.copy_to(&mut bytes);
@@ -275,6 +280,7 @@ impl Core {
             coverage.add(header.tag, landed).map_err(|bad| corrupt(bad.describe()))?;
             if coverage.is_complete() {
                 let envelope = *envelope;
+                self.counters[peer].received.rendezvous.add(envelope.bytes);
                 self.finish_receive(header.id, Ok(envelope));
             }
         }

@@ -9,12 +9,14 @@ pub(crate) mod operation;
 mod tests;
 mod wait;
 
-pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN, Waiting};
+pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, Span, WAKE_TOKEN, Waiting};
 
 use crate::{
     error::{Error, Result},
     matching::Pattern,
     protocol::{Limits, Path, Tier},
+    statistics::{PeerStatistics, Statistics, TransportStatistics, Waits},
+    trace::{self, Recorder},
     transport::{
         Departure, Sink, Transport,
         record::{Header, Kind, Payload},
@@ -28,6 +30,11 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+
+/// Time between two reports of what has been counted.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// Polls between two looks at whether it is time for one. Before a sleep there is one in any case.
+const REPORT_POLLS: u32 = 1 << 14;
 
 /// Polls of the other transports between two polls of one that costs a system call.
 const SLOW_POLL: u32 = 16;
@@ -48,9 +55,9 @@ pub(crate) struct Route {
 }
 
 impl Routes {
-    /// Adds a transport to these ranks. `eager`: the largest message that is sent at once, as configured.
-    pub(crate) fn add(&mut self, transport: Box<dyn Transport>, eager: usize, ranks: &[usize]) {
-        let limits = Limits::new(transport.capabilities(), eager);
+    /// Adds a transport to these ranks. `eager`: the largest message that is sent at once, as configured by this key.
+    pub(crate) fn add(&mut self, transport: Box<dyn Transport>, (eager, key): (usize, &'static str), ranks: &[usize]) {
+        let limits = Limits::new(transport.capabilities(), eager, key);
         ranks.iter().for_each(|rank| self.to[*rank] = self.routes.len());
         // The first transport is the loopback, which is no reason to leave another one waiting.
         let slow = limits.capabilities.slow_poll && self.routes.len() > 1;
@@ -87,10 +94,23 @@ pub(crate) struct Engine {
     bell: OwnedFd,
     rung: bool,
     calls: u64,
+    waits: Waits,
+    /// Records messages, when that is asked for.
+    recorder: Option<Arc<Recorder>>,
+    /// Tells what has been counted so far, now and then, so that it is known of a rank that dies.
+    report: Option<Report>,
+    /// Peers whose first outgoing message has been refused by the transport.
+    stalled: Vec<bool>,
 }
 
 /// A message that has been received, with the buffer if the receive owned it.
 pub(crate) type Received = (Envelope, Option<Box<dyn OwnedBuffer>>);
+
+/// Who is told what has been counted, and when the next time.
+struct Report {
+    due: Instant,
+    tell: Box<dyn FnMut(Statistics) + Send>,
+}
 
 /// The ranks of a communicator, as far as wildcards must know them.
 struct Group {
@@ -129,7 +149,53 @@ impl Engine {
             bell,
             rung: false,
             calls: 0,
+            waits: Waits::default(),
+            recorder: None,
+            report: None,
+            stalled: vec![false; size],
         }
+    }
+
+    /// From now on messages are recorded.
+    pub(crate) fn record(&mut self, recorder: Arc<Recorder>) {
+        self.recorder = Some(recorder);
+    }
+
+    /// From now on what has been counted is told now and then.
+    pub(crate) fn report(&mut self, tell: impl FnMut(Statistics) + Send + 'static) {
+        self.report = Some(Report { due: Instant::now() + REPORT_EVERY, tell: Box::new(tell) });
+    }
+
+    fn report_now_and_then(&mut self) {
+        if let Some(mut report) = self.report.take_if(|report| report.due <= Instant::now()) {
+            (report.tell)(self.statistics(false));
+            report.due = Instant::now() + REPORT_EVERY;
+            self.report = Some(report);
+        }
+    }
+
+    /// What this rank has counted so far.
+    pub(crate) fn statistics(&self, complete: bool) -> Statistics {
+        let transport = |peer: usize| self.limits(peer).capabilities.name;
+        let peers = self.core.counters.iter().enumerate();
+        let transports = self.routes.routes.iter().map(|route| {
+            let mut counters = Vec::new();
+            route.transport.counters(&mut |name, number| counters.push((name.to_string(), number)));
+            TransportStatistics { transport: route.limits.capabilities.name.to_string(), counters }
+        });
+        Statistics {
+            rank: self.core.rank,
+            host: self.hosts[self.core.rank].clone(),
+            complete,
+            peers: peers.filter_map(|(peer, counted)| PeerStatistics::new(peer, transport(peer), counted)).collect(),
+            waits: self.waits,
+            transports: transports.filter(|transport| !transport.counters.is_empty()).collect(),
+        }
+    }
+
+    /// The limits between the paths to a peer.
+    pub(crate) fn limits(&self, peer: usize) -> &Limits {
+        &self.routes.routes[self.routes.to[peer]].limits
     }
 
     /// A fresh name for a call that lends buffers.
@@ -150,15 +216,20 @@ impl Engine {
         later: bool,
     ) -> Result<bool> {
         self.check(peer, "a send to it")?;
-        let path = self.routes.routes[self.routes.to[peer]].limits.path(bytes.len(), hint);
+        let path = self.limits(peer).path(bytes.len(), hint);
         if !self.core.outgoing[peer].is_empty() || !path.is_eager() {
             return Ok(false);
         }
         header.kind = Kind::Eager as u8;
         header.payload = length_of(bytes);
         self.unflushed |= later;
+        let began = self.recorder.as_ref().map(|_| trace::now());
         let sent = self.transport(peer).push(peer, &header, bytes, path.tier(), later)?;
         if sent {
+            if let (Some(recorder), Some(began)) = (&self.recorder, began) {
+                recorder.sent(began, peer, bytes.len(), path);
+            }
+            self.core.counters[peer].sent[path.index()].add(bytes.len());
             self.tell_sleeper(peer == self.core.rank);
         }
         Ok(sent)
@@ -186,7 +257,8 @@ impl Engine {
     ) -> Result<OperationId> {
         self.check(peer, "a send to it")?;
         let total = usize::try_from(header.total).unwrap_or(usize::MAX);
-        let path = self.routes.routes[self.routes.to[peer]].limits.path(total, hint);
+        let path = self.limits(peer).path(total, hint);
+        self.core.counters[peer].sent[path.index()].add(total);
         Ok(self.core.start_send(peer, header, path, source))
     }
 
@@ -355,7 +427,11 @@ impl Engine {
         let leave_now = std::mem::take(&mut self.unflushed);
         let mut moved = self.flush(buffers)?;
         self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(REPORT_POLLS) {
+            self.report_now_and_then();
+        }
         let mut inbox = Inbox {
+            recorder: self.recorder.as_deref(),
             core: &mut self.core,
             departed: &mut self.departed,
             uncounted: &mut self.uncounted,
@@ -485,8 +561,12 @@ impl Engine {
             }
             if self.core.outgoing[peer].is_empty() {
                 self.core.busy.swap_remove(at);
+                self.stalled[peer] = false;
             } else {
                 at += 1;
+                if !std::mem::replace(&mut self.stalled[peer], true) {
+                    self.core.counters[peer].stalls += 1;
+                }
             }
         }
         Ok(moved)
@@ -502,14 +582,22 @@ impl Engine {
                 // Gone: its call has given up before it went out.
                 let Some(send) = self.core.sends.get_mut(id) else { return Ok(Handed::All) };
                 let mut header = send.header;
+                let (path, total) = (send.path, usize::try_from(header.total).unwrap_or(usize::MAX));
+                let recorder = self.recorder.as_deref().map(|recorder| (recorder, trace::now()));
                 if header.kind == Kind::RequestToSend as u8 {
-                    return Ok(Handed::all_or_none(transport.push(peer, &header, &[], send.path.tier(), false)?));
+                    let handed = transport.push(peer, &header, &[], path.tier(), false)?;
+                    if let Some((recorder, began)) = recorder.filter(|_| handed) {
+                        recorder.sent(began, peer, total, path);
+                    }
+                    return Ok(Handed::all_or_none(handed));
                 }
-                let tier = send.path.tier();
                 let Some(bytes) = bytes_of(send, buffers) else { return Ok(Handed::None) };
                 header.payload = length_of(bytes);
-                let handed = transport.push(peer, &header, bytes, tier, false)?;
+                let handed = transport.push(peer, &header, bytes, path.tier(), false)?;
                 if handed {
+                    if let Some((recorder, began)) = recorder {
+                        recorder.sent(began, peer, total, path);
+                    }
                     self.core.finish_send(*id, Ok(()));
                 }
                 Ok(Handed::all_or_none(handed))
@@ -576,6 +664,7 @@ fn departure_error(peer: usize, host: &str, departure: &Departure, operation: &'
 
 /// Takes what transports deliver.
 struct Inbox<'a> {
+    recorder: Option<&'a Recorder>,
     core: &'a mut Core,
     departed: &'a mut [Option<Departed>],
     uncounted: &'a mut usize,
@@ -595,7 +684,15 @@ impl Sink for Inbox<'_> {
             self.core.finish_send(header.id, Err(error));
             return Ok(());
         }
-        self.core.record(peer, header, payload, self.buffers)
+        let Some(recorder) = self.recorder else {
+            return self.core.record(peer, header, payload, self.buffers);
+        };
+        let began = trace::now();
+        self.core.record(peer, header, payload, self.buffers)?;
+        if matches!(Kind::from_byte(header.kind), Some(Kind::Eager | Kind::RequestToSend)) {
+            recorder.arrived(began, peer, usize::try_from(header.total).unwrap_or(usize::MAX));
+        }
+        Ok(())
     }
 
     fn begin(&mut self, peer: usize, header: &Header) -> Result<Option<u64>> {

@@ -182,6 +182,10 @@ impl Transport for Faulty {
         self.inner.capabilities()
     }
 
+    fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        self.inner.counters(tell);
+    }
+
     fn push(&mut self, peer: usize, header: &Header, payload: &[u8], tier: Tier, later: bool) -> Result<bool> {
         if self.peers[peer].lost {
             return Ok(false);

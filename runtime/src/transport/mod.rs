@@ -5,6 +5,7 @@
 //! themselves and with the others. It knows nothing of messages, matching or communicators. Nothing above asks which
 //! transport it talks to: what it can do is data ([`Capabilities`]).
 
+pub(crate) mod choice;
 pub(crate) mod faulty;
 pub(crate) mod loopback;
 pub(crate) mod record;
@@ -48,6 +49,9 @@ pub(crate) trait Transport: Send {
 
     /// Delivers what has arrived, a bounded amount; `true` when anything moved in either direction.
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool>;
+
+    /// Tells what it has counted: names and numbers of its own.
+    fn counters(&self, _tell: &mut dyn FnMut(&'static str, u64)) {}
 
     /// Before the rank sleeps on its descriptors: from now on, everything that makes `poll` worth calling wakes it.
     /// The caller polls once more before it sleeps.

@@ -14,7 +14,7 @@ use crate::{
         lane::{Cell, Consumer, LaneMemory, Producer},
         stores::{Chooser, LONG, MEASURED, Sample, Side},
     },
-    protocol::{Capabilities, Channels, Tier},
+    protocol::{Capabilities, Channels, DirectRead, Tier},
 };
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -57,6 +57,8 @@ pub(crate) struct SharedMemory {
     largest: usize,
     /// Polls since we last looked who has finished.
     since_look: u32,
+    /// Sleeping ranks that were woken.
+    wake_ups: u64,
 }
 
 /// Lanes are taken in hand when they are first used.
@@ -110,6 +112,7 @@ impl SharedMemory {
             ring,
             largest,
             since_look: 0,
+            wake_ups: 0,
         }
     }
 
@@ -157,10 +160,11 @@ impl SharedMemory {
     }
 
     /// Wakes the rank at `place` if it sleeps.
-    fn wake(&self, place: usize) -> Result<()> {
+    fn wake(&mut self, place: usize) -> Result<()> {
         fence(Ordering::SeqCst);
         let sleeping = self.segment.sleeping(place);
         if sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::AcqRel) != 0 {
+            self.wake_ups += 1;
             self.ring_bell(place)?;
         }
         Ok(())
@@ -183,7 +187,7 @@ impl Transport for SharedMemory {
             eager: self.largest,
             piece: self.largest,
             channels: Channels::One { why: "shared memory moves every size over one lane, without system calls" },
-            direct_read: None,
+            direct_read: DirectRead::No("pieces are copied through the lane"),
             slow_poll: false,
         }
     }
@@ -255,6 +259,10 @@ impl Transport for SharedMemory {
         Ok(moved)
     }
 
+    fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        tell("wake-ups", self.wake_ups);
+    }
+
     fn arm(&mut self) {
         self.since_look = LOOK_EVERY;
         self.segment.sleeping(self.local).store(1, Ordering::Relaxed);
@@ -269,7 +277,8 @@ impl Transport for SharedMemory {
 
     fn finish(&mut self) -> Result<bool> {
         self.segment.finished(self.local).store(1, Ordering::Release);
-        for place in (0..self.peers.len()).filter(|place| *place != self.local) {
+        let local = self.local;
+        for place in (0..self.peers.len()).filter(|place| *place != local) {
             self.wake(place)?;
         }
         Ok(true)

@@ -117,8 +117,9 @@ impl Job {
                 self.fail(now, Failure::new(ExitCode::Internal, format!("host {name}: {reason}")));
             }
             FromAgent::Done => self.done(now, host),
-            // Output goes to the sink before it comes here, and what is passed on comes as what it is.
-            FromAgent::Output { .. } | FromAgent::Below { .. } => {}
+            // Output goes to the sink and what ranks tell of themselves to its collector before they come here, and what is
+            // passed on comes as what it is.
+            FromAgent::Output { .. } | FromAgent::RankInsight { .. } | FromAgent::Below { .. } => {}
         }
     }
 
