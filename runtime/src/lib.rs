@@ -32,6 +32,8 @@ mod error;
 #[cfg(not(loom))]
 pub mod explain;
 #[cfg(not(loom))]
+pub mod heap;
+#[cfg(not(loom))]
 mod hint;
 #[cfg(not(loom))]
 pub mod local;
@@ -55,6 +57,8 @@ pub use bootstrap::node::Placement;
 pub use comm::{Any, Communicator, RecvRequest, SendRequest, Source, Status, Tag};
 pub use element::Element;
 pub use error::{Error, Result, SystemError};
+#[cfg(not(loom))]
+pub use heap::{Compare, HeapBuffer, SignalOp, SymmetricHeap};
 #[cfg(not(loom))]
 pub use hint::{HintApplies, HintOn, SizeHint, size_hint_for_gradients};
 pub use spmd_derive::Element;

@@ -119,7 +119,6 @@ pub(crate) struct Capabilities {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DirectRead {
     /// From this size on.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for transports that can"))]
     From(usize),
     /// Never, for this reason: "a socket reaches no memory".
     No(&'static str),

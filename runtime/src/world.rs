@@ -6,7 +6,7 @@ use crate::{
         node::Placement,
         rank::{self, Control},
     },
-    comm::{Communicator, Requested, Shared},
+    comm::{Communicator, Near, Requested, Shared},
     config::{self, Snapshot, Value, keys},
     engine::{Engine, FIRST_FREE_TOKEN, Routes, Runtime, Waiting, operation::NoBuffers},
     error::{Context, Error, Result},
@@ -14,6 +14,7 @@ use crate::{
     hint::SizeHint,
     local::Crew,
     memory::{Activity, Segment},
+    protocol::DirectRead,
     statistics::Statistics,
     trace::{self, Clock, RankTrace, Recorder},
     transport::{
@@ -39,6 +40,8 @@ use std::{
 /// Where a launcher watches, the loss of a peer is reported only after this: the launcher knows the cause, ends the job
 /// and reports the rank that failed first, not those that noticed.
 const KEEP_BACK: Duration = Duration::from_secs(3);
+/// From this size on, ranks that share processors read messages out of each other's memory.
+const DIRECT_READ: usize = 32 << 10;
 /// A drop that waits longer than this for its peers says so.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// For so long a drop asks all the time whether its last bytes have been taken.
@@ -263,9 +266,11 @@ impl World {
         let mut routes = Routes { routes: Vec::new(), to: vec![0; size] };
         let faults = Faults::named(&boot.snapshot, rank, size);
         routes.add(Box::new(Loopback::new(rank)), eager, &[rank]);
+        let mut near = None;
         if let (Some((segment, wake)), false) = (segment, plan.near.is_empty()) {
+            near = Some(Near { segment: segment.clone(), ranks: plan.near.clone() });
             let place = plan.near.iter().position(|near| *near == rank).unwrap_or(0);
-            let shm = SharedMemory::new(segment, place, &plan.near, size, wake);
+            let shm = SharedMemory::new(segment, place, &plan.near, size, wake, direct_read(&boot));
             epoll::add(
                 &poller,
                 shm.descriptor(),
@@ -341,6 +346,7 @@ impl World {
             snapshot: boot.snapshot,
             hosts: boot.hosts,
             host_of: boot.host_of,
+            near,
         });
         let communicator = Communicator::world(shared.clone(), rank, hint);
         // Threads have one clock; processes measure once they have joined.
@@ -435,7 +441,10 @@ impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // While unwinding nothing is waited for, but nobody shall wait for this rank either.
-            let _ = self.shared.runtime.lock().finish();
+            let mut engine = self.shared.runtime.lock();
+            engine.withdraw_all();
+            let _ = engine.finish();
+            drop(engine);
             self.tell(true);
             if let Lifeline::Threads(crew) = &self.lifeline {
                 crew.fail(self.rank());
@@ -518,6 +527,16 @@ fn listen(boot: &Boot, one_machine: bool) -> Result<(TcpListener, Vec<SocketAddr
 fn place(boot: &Boot) -> usize {
     let rank = boot.rank as usize;
     boot.host_of[..rank].iter().filter(|host| **host == boot.host_of[rank]).count()
+}
+
+/// Whether messages within a host are read out of the sender's memory, and from which size on.
+fn direct_read(boot: &Boot) -> DirectRead {
+    match boot.snapshot.get(keys::SHM_DIRECT_READ).as_str() {
+        "always" => DirectRead::From(1),
+        "auto" if boot.oversubscribed => DirectRead::From(DIRECT_READ),
+        "auto" => DirectRead::No("both ranks have a processor, and copy faster together through the lane"),
+        _ => DirectRead::No("shm.direct_read = never"),
+    }
 }
 
 fn waiting(snapshot: &Snapshot, oversubscribed: bool) -> Waiting {

@@ -17,6 +17,7 @@ fn clusters(ranks: usize) -> Vec<(&'static str, Cluster)> {
         ("shm", Cluster::new(ranks)),
         ("shm, small rings", Cluster::new(ranks).set("shm.ring_bytes", "4KiB")),
         ("shm, everything by rendezvous", Cluster::new(ranks).set("eager.limit", "0")),
+        ("shm, read directly", Cluster::new(ranks).set("shm.direct_read", "always").set("eager.limit", "64")),
         ("shm, sleeping", Cluster::new(ranks).set("wait.policy", "sleep")),
         ("tcp", Cluster::new(ranks).set("transport.allow", "tcp")),
         (

@@ -71,6 +71,11 @@ table! {
     SHM_RING_BYTES: u64 = "shm.ring_bytes", power_of_two(4 * MIB, 4 * KIB..=16 * MIB),
         read by "agent (size of the segment) and shared-memory transport";
 
+    /// Whether a receiver copies a large message out of the memory of a sender on its host, which the kernel must permit
+    /// (`process_vm_readv`), instead of both copying it through the ring buffer: `auto` does where ranks share processors,
+    /// because that takes one turn of each, and else not, because two processors copy faster than one.
+    SHM_DIRECT_READ: String = "shm.direct_read", choice("auto", &["auto", "always", "never"]), read by "shared-memory transport";
+
     /// Messages within a host up to this size are sent at once; larger ones wait until the receiver is ready
     /// (rendezvous).
     EAGER_LIMIT: u64 = "eager.limit", bytes(8 * KIB, 0..=MIB), read by "the runtime's protocol choice";

@@ -4,6 +4,8 @@
 
 mod core;
 mod coverage;
+pub(crate) mod direct;
+pub(crate) mod one_sided;
 pub(crate) mod operation;
 #[cfg(test)]
 mod tests;
@@ -257,7 +259,10 @@ impl Engine {
     ) -> Result<OperationId> {
         self.check(peer, "a send to it")?;
         let total = usize::try_from(header.total).unwrap_or(usize::MAX);
-        let path = self.limits(peer).path(total, hint);
+        let path = match &source {
+            Source::Heap(_) => Path::DirectRead,
+            _ => self.limits(peer).path(total, hint),
+        };
         self.core.counters[peer].sent[path.index()].add(total);
         Ok(self.core.start_send(peer, header, path, source))
     }
@@ -312,7 +317,7 @@ impl Engine {
         let send = self.core.sends.remove(&id)?;
         Some(result.map(|()| match send.source {
             Source::Owned(buffer) => Some(buffer),
-            Source::Lent(_) => None,
+            Source::Lent(_) | Source::Heap(_) => None,
         }))
     }
 
@@ -324,11 +329,12 @@ impl Engine {
         let receive = self.core.receives.remove(&id)?;
         Some(result.map(|envelope| match receive.landing {
             Landing::Owned(buffer) | Landing::Growing(buffer) => (envelope, Some(buffer)),
-            Landing::Lent(_) | Landing::Nowhere => (envelope, None),
+            Landing::Lent(_) | Landing::Heap(_) | Landing::Nowhere => (envelope, None),
         }))
     }
 
     pub(crate) fn abandon_send(&mut self, id: OperationId) {
+        self.withdraw(id);
         self.core.abandon_send(id);
     }
 
@@ -443,6 +449,9 @@ impl Engine {
             if !*slow || leave_now || self.polls.is_multiple_of(SLOW_POLL) {
                 moved |= transport.poll(&mut inbox)?;
             }
+        }
+        if !self.core.fetches.is_empty() {
+            moved |= self.fetch(buffers);
         }
         if !self.core.busy.is_empty() {
             moved |= self.flush(buffers)?;
@@ -578,6 +587,9 @@ impl Engine {
             Outgoing::Record(header) => {
                 Ok(Handed::all_or_none(transport.push(peer, header, &[], Tier::LowLatency, false)?))
             }
+            Outgoing::Parcel(header, payload) => {
+                Ok(Handed::all_or_none(transport.push(peer, header, payload, Tier::Bulk, false)?))
+            }
             Outgoing::First(id) => {
                 // Gone: its call has given up before it went out.
                 let Some(send) = self.core.sends.get_mut(id) else { return Ok(Handed::All) };
@@ -585,7 +597,10 @@ impl Engine {
                 let (path, total) = (send.path, usize::try_from(header.total).unwrap_or(usize::MAX));
                 let recorder = self.recorder.as_deref().map(|recorder| (recorder, trace::now()));
                 if header.kind == Kind::RequestToSend as u8 {
-                    let handed = transport.push(peer, &header, &[], path.tier(), false)?;
+                    let Ok(offer) = direct::offer(send, &**transport, buffers) else { return Ok(Handed::None) };
+                    let offer = offer.map_or_else(Vec::new, |offer| offer.pack());
+                    header.payload = length_of(&offer);
+                    let handed = transport.push(peer, &header, &offer, path.tier(), false)?;
                     if let Some((recorder, began)) = recorder.filter(|_| handed) {
                         recorder.sent(began, peer, total, path);
                     }
@@ -646,6 +661,8 @@ fn bytes_of<'a>(send: &'a Sending, buffers: &'a dyn Buffers) -> Option<&'a [u8]>
     match &send.source {
         Source::Owned(buffer) => Some(buffer.bytes()),
         Source::Lent(lent) => buffers.source(*lent),
+        // Only ever announced.
+        Source::Heap(_) => None,
     }
 }
 
