@@ -77,5 +77,8 @@ fn operation(collective: Collective) -> Operation {
         Collective::AllGather => Operation::AllGather,
         Collective::Scatter => Operation::Scatter,
         Collective::AllToAll => Operation::AllToAll,
+        Collective::ReduceScatter => Operation::ReduceScatter,
+        Collective::Scan => Operation::Scan,
+        Collective::Exscan => Operation::Exscan,
     }
 }

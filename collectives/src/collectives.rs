@@ -200,6 +200,71 @@ pub trait Collectives: sealed::Sealed {
     /// # Errors
     /// See [`Collectives`].
     fn all_to_all_into<T: Element>(&self, data: &[T], received: &mut [T]) -> Result<()>;
+
+    /// Combines the data of all ranks, element by element, and gives rank i block i of the result. `data` has the same
+    /// length on all ranks, a multiple of the number of ranks.
+    ///
+    /// ```
+    /// use spmd_collectives::prelude::*;
+    ///
+    /// spmd::local::run(3, |world| {
+    ///     let comm = world.communicator();
+    ///     let block = comm.reduce_scatter(&[1, 10, 100], Sum).unwrap();
+    ///     assert_eq!(block, [[3], [30], [300]][comm.rank()]);
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    fn reduce_scatter<T: Element>(&self, data: &[T], op: impl Op<T>) -> Result<Vec<T>>;
+
+    /// As [`reduce_scatter`](Collectives::reduce_scatter), into a buffer of `data.len() / size` elements.
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    fn reduce_scatter_into<T: Element>(&self, data: &[T], block: &mut [T], op: impl Op<T>) -> Result<()>;
+
+    /// Combines the data of the ranks up to and with this one, element by element and in rank order, in place. `data` has
+    /// the same length on all ranks.
+    ///
+    /// ```
+    /// use spmd_collectives::prelude::*;
+    ///
+    /// spmd::local::run(3, |world| {
+    ///     let comm = world.communicator();
+    ///     let mut sum = [comm.rank() + 1];
+    ///     comm.scan(&mut sum, Sum).unwrap();
+    ///     assert_eq!(sum, [[1], [3], [6]][comm.rank()]);
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    fn scan<T: Element>(&self, data: &mut [T], op: impl Op<T>) -> Result<()>;
+
+    /// As [`scan`](Collectives::scan), into another buffer of the same length.
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    fn scan_into<T: Element>(&self, data: &[T], result: &mut [T], op: impl Op<T>) -> Result<()>;
+
+    /// Combines the data of the ranks before this one, element by element and in rank order; rank 0, before which there
+    /// is none, gets `None`. `data` has the same length on all ranks.
+    ///
+    /// ```
+    /// use spmd_collectives::prelude::*;
+    ///
+    /// // Where each rank's items begin when all are put one after another.
+    /// let starts = spmd::local::run(3, |world| {
+    ///     let comm = world.communicator();
+    ///     comm.exscan(&[10 * (comm.rank() + 1)], Sum).unwrap()
+    /// });
+    /// assert_eq!(starts, [None, Some(vec![10]), Some(vec![30])]);
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    fn exscan<T: Element>(&self, data: &[T], op: impl Op<T>) -> Result<Option<Vec<T>>>;
 }
 
 impl Collectives for Communicator {
@@ -269,11 +334,37 @@ impl Collectives for Communicator {
     }
 
     fn all_to_all_into<T: Element>(&self, data: &[T], received: &mut [T]) -> Result<()> {
-        let (rank, size, given) = (self.rank(), self.size(), data.len());
-        if !given.is_multiple_of(size) {
-            return Err(Error::NotDivisible { rank, collective: Collective::AllToAll, size, given });
+        let block = block(self, Collective::AllToAll, data)?;
+        call(self, Collective::AllToAll, 0, block).run(data, received, None)
+    }
+
+    fn reduce_scatter<T: Element>(&self, data: &[T], op: impl Op<T>) -> Result<Vec<T>> {
+        let mut result = bytemuck::zeroed_vec(block(self, Collective::ReduceScatter, data)?);
+        self.reduce_scatter_into(data, &mut result, op)?;
+        Ok(result)
+    }
+
+    fn reduce_scatter_into<T: Element>(&self, data: &[T], result: &mut [T], op: impl Op<T>) -> Result<()> {
+        let block = block(self, Collective::ReduceScatter, data)?;
+        call(self, Collective::ReduceScatter, 0, block).run(data, result, Some(&op))
+    }
+
+    fn scan<T: Element>(&self, data: &mut [T], op: impl Op<T>) -> Result<()> {
+        call(self, Collective::Scan, 0, data.len()).run(&[], data, Some(&op))
+    }
+
+    fn scan_into<T: Element>(&self, data: &[T], result: &mut [T], op: impl Op<T>) -> Result<()> {
+        if data.len() == result.len() {
+            result.copy_from_slice(data);
         }
-        call(self, Collective::AllToAll, 0, given / size).run(data, received, None)
+        call(self, Collective::Scan, 0, data.len()).run(&[], result, Some(&op))
+    }
+
+    fn exscan<T: Element>(&self, data: &[T], op: impl Op<T>) -> Result<Option<Vec<T>>> {
+        let mut before = (self.rank() > 0).then(|| bytemuck::zeroed_vec(data.len()));
+        let result = before.as_deref_mut().unwrap_or_default();
+        call(self, Collective::Exscan, 0, data.len()).run(data, result, Some(&op))?;
+        Ok(before)
     }
 }
 
@@ -288,6 +379,15 @@ fn at_root<B: Default>(call: &Call<'_>, buffer: &'static str, given: Option<B>) 
         _ if rank != call.root => Ok(B::default()),
         Some(given) => Ok(given),
         None => Err(Error::MissingAtRoot { rank, collective: call.collective, buffer }),
+    }
+}
+
+/// The length of a block of data that has one for each rank.
+fn block<T>(comm: &Communicator, collective: Collective, data: &[T]) -> Result<usize> {
+    let (rank, size, given) = (comm.rank(), comm.size(), data.len());
+    match given.is_multiple_of(size) {
+        true => Ok(given / size),
+        false => Err(Error::NotDivisible { rank, collective, size, given }),
     }
 }
 

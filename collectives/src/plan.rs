@@ -123,6 +123,9 @@ fn key(collective: Collective) -> Key<String> {
         Collective::AllGather => keys::COLLECTIVES_ALL_GATHER,
         Collective::Scatter => keys::COLLECTIVES_SCATTER,
         Collective::AllToAll => keys::COLLECTIVES_ALL_TO_ALL,
+        Collective::ReduceScatter => keys::COLLECTIVES_REDUCE_SCATTER,
+        Collective::Scan => keys::COLLECTIVES_SCAN,
+        Collective::Exscan => keys::COLLECTIVES_EXSCAN,
     }
 }
 

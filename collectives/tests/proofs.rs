@@ -55,6 +55,9 @@ proved_up_to_17_ranks! {
     all_gather_is_proved_for_1_to_17_ranks: AllGather;
     scatter_is_proved_for_1_to_17_ranks_and_all_roots: Scatter;
     all_to_all_is_proved_for_1_to_17_ranks: AllToAll;
+    reduce_scatter_is_proved_for_1_to_17_ranks: ReduceScatter;
+    scan_is_proved_for_1_to_17_ranks: Scan;
+    exscan_is_proved_for_1_to_17_ranks: Exscan;
 }
 
 /// Divisions of `size` ranks: runs of equal and of unequal length, and ranks dealt out in turn.
@@ -94,7 +97,9 @@ fn all_reduce_and_barrier_are_proved_for_18_to_64_ranks() {
 
 #[test]
 fn the_others_are_proved_for_every_third_size_from_18_to_64_ranks_and_one_element() {
-    for collective in [Collective::AllGather, Collective::AllToAll] {
+    for collective in
+        [Collective::AllGather, Collective::AllToAll, Collective::ReduceScatter, Collective::Scan, Collective::Exscan]
+    {
         for size in (19..=64).step_by(3) {
             prove(collective, &Groups::apart(size), &[1], 1);
         }

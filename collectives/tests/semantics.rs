@@ -112,6 +112,33 @@ fn all_gather_and_all_to_all(comm: &Communicator, length: usize) {
     assert_eq!(received, expected);
 }
 
+fn reduce_scatter(comm: &Communicator, length: usize) {
+    let (rank, size) = (comm.rank(), comm.size());
+    let expected = reference(size, |rank| integers(rank, size * length), i64::wrapping_add);
+    let block = comm.reduce_scatter(&integers(rank, size * length), Sum).unwrap();
+    assert_eq!(block, expected[rank * length..][..length]);
+}
+
+fn reduce_scatter_in_rank_order(comm: &Communicator, length: usize) {
+    let (rank, size) = (comm.rank(), comm.size());
+    let block = comm.reduce_scatter(&matrices(rank, size * length), custom(product)).unwrap();
+    let expected = reference(size, |rank| matrices(rank, size * length), product);
+    assert_eq!(block, expected[rank * length..][..length]);
+}
+
+fn scan_and_exscan(comm: &Communicator, length: usize) {
+    let rank = comm.rank();
+    let own = matrices(rank, length);
+    let mut upto = own.clone();
+    comm.scan(&mut upto, custom(product)).unwrap();
+    assert_eq!(upto, reference(rank + 1, |rank| matrices(rank, length), product));
+    let mut greatest = vec![0; length];
+    comm.scan_into(&integers(rank, length), &mut greatest, Max).unwrap();
+    assert_eq!(greatest, reference(rank + 1, |rank| integers(rank, length), i64::max));
+    let before = comm.exscan(&own, custom(product)).unwrap();
+    assert_eq!(before, (rank > 0).then(|| reference(rank, |rank| matrices(rank, length), product)));
+}
+
 /// The legal algorithm number `turn` of each collective, counted round; of those in two hops where there are two levels.
 fn turn(collective: Collective, groups: &Groups, turn: usize) -> &'static Algorithm {
     let mut legal: Vec<&Algorithm> =
@@ -166,6 +193,11 @@ fn suite_in_groups(transport: &str, groups: &Groups, width: usize) {
                         all_reduce_in_rank_order(&comm, length);
                     }
                     all_gather_and_all_to_all(&comm, length);
+                    reduce_scatter(&comm, length);
+                    if keeps_order(Collective::ReduceScatter) {
+                        reduce_scatter_in_rank_order(&comm, length);
+                    }
+                    scan_and_exscan(&comm, length);
                     comm.barrier().unwrap();
                 }
             })
@@ -283,6 +315,9 @@ fn the_configuration_s_own_choice_works_across_hosts_with_both_transports() {
                     all_reduce_in_rank_order(&comm, length);
                     gather_and_scatter(&comm, length, 3);
                     all_gather_and_all_to_all(&comm, length);
+                    reduce_scatter(&comm, length);
+                    reduce_scatter_in_rank_order(&comm, length);
+                    scan_and_exscan(&comm, length);
                     comm.barrier().unwrap();
                 }
             })

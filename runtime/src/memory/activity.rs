@@ -97,6 +97,9 @@ operations! {
     SizeHint = 10 "set_low_latency_size_hint",
     Shrink = 11 "shrink",
     Heap = 12 "heap",
+    ReduceScatter = 13 "reduce_scatter",
+    Scan = 14 "scan",
+    Exscan = 15 "exscan",
 }
 
 /// Ranks take 24 bits of the word.
@@ -198,7 +201,7 @@ mod tests {
             (rank, tag).prop_map(|(to, tag)| Activity::Send { to, tag }),
             pair.clone().prop_map(|(from, tag)| Activity::Receive { from, tag }),
             pair.prop_map(|(from, tag)| Activity::Probe { from, tag }),
-            (0_u8..=12, any::<u32>()).prop_map(|(code, number)| Activity::Collective {
+            (0_u8..=15, any::<u32>()).prop_map(|(code, number)| Activity::Collective {
                 operation: Operation::from_code(code).unwrap(),
                 number
             }),
