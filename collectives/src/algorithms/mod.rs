@@ -17,6 +17,7 @@ pub mod reduce_scatter;
 pub mod scan;
 pub mod scatter;
 pub mod two_hop;
+pub mod varied;
 
 use crate::compose::{Builder, Group};
 use crate::groups::Groups;
