@@ -282,7 +282,8 @@ impl World {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("making an eventfd")?;
         epoll::add(&poller, &bell, epoll::EventData::new_u64(crate::engine::BELL_TOKEN), epoll::EventFlags::IN)
             .context("watching an eventfd")?;
-        let engine = Engine::new(rank, hosts, routes, keep_back, bell);
+        let window = to_usize(boot.snapshot.get(keys::EAGER_WINDOW));
+        let engine = Engine::new(rank, hosts, routes, window, keep_back, bell);
         let listener = lifeline.clone();
         let listen = Box::new(move || match &listener {
             Lifeline::Agent(control) => control.listen(),

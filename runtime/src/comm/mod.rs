@@ -187,7 +187,9 @@ impl Communicator {
     }
 
     /// Sends a slice to `dest`. Returns when `data` may be changed: a small message may still be under way then, a large
-    /// one has been received (see the key `eager.limit`).
+    /// one has been received (see the key `eager.limit`). When the receiver has too many messages waiting already (see
+    /// `eager.window`), a small one is treated as a large one. A message to this rank itself never waits: it is copied and
+    /// kept until it is received.
     ///
     /// # Errors
     /// When `dest` or `tag` (0 or more) does not exist, when `dest` is lost or has dropped its world.
@@ -198,6 +200,11 @@ impl Communicator {
         let runtime = self.runtime();
         let mut engine = runtime.lock();
         if engine.try_send(peer, header, bytes, false)? {
+            return Ok(());
+        }
+        if dest == self.rank() {
+            let id = engine.start_send(peer, header, From_::Owned(Box::new(Growing(data.to_vec()))))?;
+            engine.abandon_send(id);
             return Ok(());
         }
         let call = engine.new_call();

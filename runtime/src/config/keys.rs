@@ -77,6 +77,10 @@ table! {
     /// trip.
     TCP_EAGER_LIMIT: u64 = "tcp.eager_limit", bytes(64 * KIB, 0..=MIB), read by "the runtime's protocol choice";
 
+    /// Bytes of small messages that a rank keeps for each peer before its program receives them; each counts 64 more. A
+    /// sender that has used it up announces further messages and waits.
+    EAGER_WINDOW: u64 = "eager.window", bytes(MIB, 4 * KIB..=GIB), read by "the runtime's flow control";
+
     /// Interfaces that ranks may listen on, by name or by the prefix of their address. Empty: every one, and loopback
     /// only when all ranks are on one host.
     TCP_INTERFACES: String = "tcp.interfaces", list("", Words::Interfaces), read by "TCP transport";

@@ -4,6 +4,7 @@
 
 mod core;
 mod coverage;
+mod flow;
 pub(crate) mod operation;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use crate::{
     },
 };
 use core::{Core, Outgoing};
-use operation::{Buffers, Envelope, Expected, Landing, OperationId, OwnedBuffer, Sending, Source};
+use operation::{Buffers, Envelope, Expected, Landing, NoBuffers, OperationId, OwnedBuffer, Sending, Source, Stage};
 use rustc_hash::FxHashMap;
 use std::{
     os::fd::OwnedFd,
@@ -94,10 +95,18 @@ struct Departed {
 }
 
 impl Engine {
-    pub(crate) fn new(rank: usize, hosts: Vec<String>, routes: Routes, keep_back: Duration, bell: OwnedFd) -> Self {
+    /// `window`: see [`Core::new`].
+    pub(crate) fn new(
+        rank: usize,
+        hosts: Vec<String>,
+        routes: Routes,
+        window: usize,
+        keep_back: Duration,
+        bell: OwnedFd,
+    ) -> Self {
         let size = hosts.len();
         Engine {
-            core: Core::new(rank, size),
+            core: Core::new(rank, size, window),
             routes,
             polls: 0,
             hosts,
@@ -127,7 +136,9 @@ impl Engine {
     /// `later`: it need not leave before the next progress.
     pub(crate) fn try_send(&mut self, peer: usize, mut header: Header, bytes: &[u8], later: bool) -> Result<bool> {
         self.check(peer, "a send to it")?;
-        if !self.core.outgoing[peer].is_empty() || !self.is_eager(peer, bytes.len()) {
+        let small = self.is_eager(peer, bytes.len());
+        let state = &mut self.core.peers[peer];
+        if !small || !state.is_clear() || !state.flow.try_send(bytes.len()) {
             return Ok(false);
         }
         header.kind = Kind::Eager as u8;
@@ -136,6 +147,8 @@ impl Engine {
         let sent = self.transport(peer).push(peer, &header, bytes, later)?;
         if sent {
             self.tell_sleeper(peer == self.core.rank);
+        } else {
+            self.core.peers[peer].flow.take_back(bytes.len());
         }
         Ok(sent)
     }
@@ -175,7 +188,7 @@ impl Engine {
             && let Err(error) = self.check(source, "a receive from it")
             && self.core.receives.get(&id).is_some_and(|receive| receive.done.is_none() && receive.arriving.is_none())
         {
-            self.core.abandon_receive(id);
+            self.core.abandon_receive(id, buffers);
             return Err(error);
         }
         self.doubtful_wildcards |= self.counted > 0 && pattern.source.is_none();
@@ -186,6 +199,7 @@ impl Engine {
         if let Some(found) = self.core.matcher.peek(context, pattern) {
             return Ok(Some(Envelope { source: found.source, tag: found.tag, bytes: found.message.total }));
         }
+        self.core.ask_for_more(pattern.source);
         match pattern.source {
             Some(source) => self.check(source, "a probe for it")?,
             None if self.counted > 0 => self.wildcard_error(context, "a probe for any rank").map_or(Ok(()), Err)?,
@@ -221,7 +235,7 @@ impl Engine {
     }
 
     pub(crate) fn abandon_receive(&mut self, id: OperationId) {
-        self.core.abandon_receive(id);
+        self.core.abandon_receive(id, &mut NoBuffers);
     }
 
     /// Changes whenever something happens that may end a wait, whichever thread made it happen.
@@ -229,9 +243,11 @@ impl Engine {
         self.core.news
     }
 
-    /// Whether sends are still under way.
+    /// Whether sends to others are still under way. What this rank sent to itself and never received is no one's.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.core.sends.values().any(|send| send.done.is_none()) || !self.core.busy.is_empty()
+        let rank = self.core.rank;
+        self.core.sends.values().any(|send| send.done.is_none() && send.peer != rank)
+            || self.core.busy.iter().any(|peer| *peer != rank)
     }
 
     /// Tells all peers that nothing more comes; `true` when the process may exit.
@@ -326,16 +342,16 @@ impl Engine {
             moved |= self.flush(buffers)?;
         }
         if self.uncounted > 0 {
-            moved |= self.count_departures();
+            moved |= self.count_departures(buffers);
         }
         if std::mem::take(&mut self.doubtful_wildcards) {
-            self.end_wildcards();
+            self.end_wildcards(buffers);
         }
         Ok(moved)
     }
 
     /// Ends what waits for peers that have been gone for long enough.
-    fn count_departures(&mut self) -> bool {
+    fn count_departures(&mut self, buffers: &mut dyn Buffers) -> bool {
         let now = Instant::now();
         let mut any = false;
         for peer in 0..self.departed.len() {
@@ -347,7 +363,7 @@ impl Engine {
                 self.uncounted -= 1;
                 self.counted += 1;
                 let error = departure_error(peer, &self.hosts[peer], &departed.departure, "what waits for it");
-                self.core.fail_peer(peer, &error);
+                self.core.fail_peer(peer, &error, buffers);
                 any = true;
             }
         }
@@ -356,11 +372,11 @@ impl Engine {
     }
 
     /// Ends wildcard receives that nobody is left for, or that must hear of a lost member.
-    fn end_wildcards(&mut self) {
+    fn end_wildcards(&mut self, buffers: &mut dyn Buffers) {
         for context in self.core.matcher.contexts_with_wildcards() {
             if let Some(error) = self.wildcard_error(context, "a receive from any rank") {
                 for id in self.core.matcher.take_wildcards(context) {
-                    self.core.finish_receive(id, Err(error.clone()));
+                    self.core.finish_receive(id, Err(error.clone()), buffers);
                 }
             }
         }
@@ -415,27 +431,14 @@ impl Engine {
         bytes <= self.routes.eager[self.routes.to[peer]]
     }
 
-    /// Hands over what waits, peer by peer, in order.
+    /// Hands over what waits, peer by peer.
     fn flush(&mut self, buffers: &mut dyn Buffers) -> Result<bool> {
         let mut moved = false;
         let mut at = 0;
         while at < self.core.busy.len() {
             let peer = self.core.busy[at];
-            while let Some(outgoing) = self.core.outgoing[peer].pop_front() {
-                match self.hand_over(peer, &outgoing, buffers)? {
-                    Handed::All => moved = true,
-                    Handed::Some => {
-                        moved = true;
-                        self.core.outgoing[peer].push_front(outgoing);
-                        break;
-                    }
-                    Handed::None => {
-                        self.core.outgoing[peer].push_front(outgoing);
-                        break;
-                    }
-                }
-            }
-            if self.core.outgoing[peer].is_empty() {
+            moved |= self.flush_peer(peer, buffers)?;
+            if self.core.peers[peer].outgoing.is_empty() {
                 self.core.busy.swap_remove(at);
             } else {
                 at += 1;
@@ -444,49 +447,96 @@ impl Engine {
         Ok(moved)
     }
 
-    fn hand_over(&mut self, peer: usize, outgoing: &Outgoing, buffers: &mut dyn Buffers) -> Result<Handed> {
-        let transport = &mut *self.routes.transports[self.routes.to[peer]];
-        match outgoing {
-            Outgoing::Record(header) => Ok(Handed::all_or_none(transport.push(peer, header, &[], false)?)),
-            Outgoing::First(id) => {
-                // Gone: its call has given up before it went out.
-                let Some(send) = self.core.sends.get_mut(id) else { return Ok(Handed::All) };
-                let mut header = send.header;
-                if header.kind == Kind::RequestToSend as u8 {
-                    return Ok(Handed::all_or_none(transport.push(peer, &header, &[], false)?));
+    /// Hands over what waits for a peer, in order. What the bytes are not at hand for is left out; only the beginnings of
+    /// messages must not overtake each other.
+    fn flush_peer(&mut self, peer: usize, buffers: &mut dyn Buffers) -> Result<bool> {
+        let (mut moved, mut at, mut first_waits) = (false, 0, false);
+        while let Some(&outgoing) = self.core.peers[peer].outgoing.get(at) {
+            let is_first = matches!(outgoing, Outgoing::First(_));
+            if is_first && first_waits {
+                at += 1;
+                continue;
+            }
+            match self.hand_over(peer, outgoing, buffers)? {
+                Handed::All => {
+                    moved = true;
+                    self.core.peers[peer].outgoing.remove(at);
                 }
-                let Some(bytes) = bytes_of(send, buffers) else { return Ok(Handed::None) };
+                Handed::Some => return Ok(true),
+                Handed::NoRoom => break,
+                Handed::NotAtHand => {
+                    first_waits |= is_first;
+                    at += 1;
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    fn hand_over(&mut self, peer: usize, outgoing: Outgoing, buffers: &mut dyn Buffers) -> Result<Handed> {
+        match outgoing {
+            Outgoing::Record(header) => self.push_all(peer, &header),
+            Outgoing::First(id) => self.hand_over_first(peer, id, buffers),
+            Outgoing::Pieces(id) => self.hand_over_pieces(peer, id, buffers),
+        }
+    }
+
+    /// A record without payload.
+    fn push_all(&mut self, peer: usize, header: &Header) -> Result<Handed> {
+        Ok(Handed::all_or_none(self.transport(peer).push(peer, header, &[], false)?))
+    }
+
+    fn hand_over_first(&mut self, peer: usize, id: OperationId, buffers: &mut dyn Buffers) -> Result<Handed> {
+        let transport = &mut *self.routes.transports[self.routes.to[peer]];
+        // Gone: its call has given up before it went out.
+        let Some(send) = self.core.sends.get_mut(&id) else { return Ok(Handed::All) };
+        let mut header = send.header;
+        if header.kind == Kind::Eager as u8 {
+            if let Some(bytes) = bytes_of(send, buffers) {
                 header.payload = length_of(bytes);
                 let handed = transport.push(peer, &header, bytes, false)?;
                 if handed {
-                    self.core.finish_send(*id, Ok(()));
+                    self.core.finish_send(id, Ok(()));
                 }
-                Ok(Handed::all_or_none(handed))
+                return Ok(Handed::all_or_none(handed));
             }
-            Outgoing::Pieces(id) => {
-                let Some(send) = self.core.sends.get_mut(id) else { return Ok(Handed::All) };
-                let Some(receiver) = send.receiver else { return Ok(Handed::All) };
-                let start = send.sent;
-                let mut sent = start;
-                let Some(bytes) = bytes_of(send, buffers) else { return Ok(Handed::None) };
-                while sent < bytes.len() {
-                    let piece = &bytes[sent..bytes.len().min(sent + transport.largest_payload())];
-                    let header =
-                        Header { id: receiver, tag: sent as u64, payload: length_of(piece), ..Header::new(Kind::Data) };
-                    if !transport.push(peer, &header, piece, false)? {
-                        break;
-                    }
-                    sent += piece.len();
-                }
-                let all = sent == bytes.len();
-                send.sent = sent;
-                if all {
-                    self.core.finish_send(*id, Ok(()));
-                    return Ok(Handed::All);
-                }
-                Ok(if sent > start { Handed::Some } else { Handed::None })
+            if !self.core.announce_instead(id) {
+                return Ok(Handed::NotAtHand);
             }
+            header.kind = Kind::RequestToSend as u8;
         }
+        let handed = self.push_all(peer, &header)?;
+        if matches!(handed, Handed::All)
+            && let Some(send) = self.core.sends.get_mut(&id)
+        {
+            send.stage = Stage::Gone;
+        }
+        Ok(handed)
+    }
+
+    fn hand_over_pieces(&mut self, peer: usize, id: OperationId, buffers: &mut dyn Buffers) -> Result<Handed> {
+        let transport = &mut *self.routes.transports[self.routes.to[peer]];
+        let Some(send) = self.core.sends.get_mut(&id) else { return Ok(Handed::All) };
+        let Some(receiver) = send.receiver else { return Ok(Handed::All) };
+        let start = send.sent;
+        let mut sent = start;
+        let Some(bytes) = bytes_of(send, buffers) else { return Ok(Handed::NotAtHand) };
+        while sent < bytes.len() {
+            let piece = &bytes[sent..bytes.len().min(sent + transport.largest_payload())];
+            let header =
+                Header { id: receiver, tag: sent as u64, payload: length_of(piece), ..Header::new(Kind::Data) };
+            if !transport.push(peer, &header, piece, false)? {
+                break;
+            }
+            sent += piece.len();
+        }
+        let all = sent == bytes.len();
+        send.sent = sent;
+        if all {
+            self.core.finish_send(id, Ok(()));
+            return Ok(Handed::All);
+        }
+        Ok(if sent > start { Handed::Some } else { Handed::NoRoom })
     }
 }
 
@@ -494,12 +544,14 @@ impl Engine {
 enum Handed {
     All,
     Some,
-    None,
+    NoRoom,
+    /// The bytes belong to a call that is not the one that makes progress.
+    NotAtHand,
 }
 
 impl Handed {
     fn all_or_none(all: bool) -> Self {
-        if all { Handed::All } else { Handed::None }
+        if all { Handed::All } else { Handed::NoRoom }
     }
 }
 

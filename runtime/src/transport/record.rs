@@ -21,13 +21,24 @@ pub(crate) enum Kind {
     Bye = 6,
     /// The rest of a large message will not come; `id` is the receiver's, `tag` the number of bytes that were sent.
     Abandon = 7,
+    /// Messages that cost `total` bytes have been matched, and `id` further messages may be announced.
+    Credit = 8,
 }
 
 impl Kind {
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
-        [Kind::Eager, Kind::RequestToSend, Kind::ClearToSend, Kind::Discard, Kind::Data, Kind::Bye, Kind::Abandon]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        [
+            Kind::Eager,
+            Kind::RequestToSend,
+            Kind::ClearToSend,
+            Kind::Discard,
+            Kind::Data,
+            Kind::Bye,
+            Kind::Abandon,
+            Kind::Credit,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -107,6 +118,6 @@ mod tests {
     #[test]
     fn only_the_known_kinds_are_understood() {
         let known: Vec<u8> = (0..=255).filter(|byte| Kind::from_byte(*byte).is_some()).collect();
-        assert_eq!(known, [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(known, [1, 2, 3, 4, 5, 6, 7, 8]);
     }
 }
