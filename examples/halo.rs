@@ -40,7 +40,8 @@ fn main() -> spmd::Result<()> {
     let alone = serial().concat();
     let differ = plate.iter().zip(&alone).filter(|(one, other)| one.to_bits() != other.to_bits()).count();
     assert!(plate.len() == alone.len() && differ == 0, "{differ} of {} cells differ", alone.len());
-    println!("{} cells after {STEPS} steps on {working} ranks: the same bits as on one", plate.len());
+    let ranks = if working == 1 { "1 rank".to_string() } else { format!("{working} ranks") };
+    println!("{} cells after {STEPS} steps on {ranks}: the same bits as on one", plate.len());
     Ok(())
 }
 

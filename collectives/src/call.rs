@@ -1,13 +1,11 @@
 //! One collective call from arguments to result: checks, choice of the algorithm, schedule, execution.
 
-use crate::algorithms::{Collective, Shape};
+use crate::algorithms::Collective;
 use crate::error::{Error, Result};
 use crate::execute;
 use crate::operators::Op;
-use crate::price::Model;
-use crate::select::{Choice, Request, select};
+use crate::plan::{Plan, Plans, Wanted};
 use spmd::Communicator;
-use spmd::config::{Key, keys};
 use spmd::element::{Element, Signature};
 use spmd::memory::Operation;
 
@@ -31,12 +29,10 @@ impl Call<'_> {
             return Err(Error::NoSuchRoot { rank, collective, root, size });
         }
         let commutative = op.is_none_or(Op::is_commutative);
-        let request = Request { collective, size, elements, element_bytes: size_of::<T>(), commutative };
-        let Choice { algorithm, segment, .. } =
-            select(&request, &comm.snapshot().get(key(collective)), &Model::ASSUMED)?;
-        let schedule = algorithm
-            .schedule(&Shape { rank, size, root, elements, segment })
-            .map_err(|source| Error::Schedule { rank, collective, elements, source })?;
+        let plans = comm.attribute(|| Plans::new(comm));
+        let plan =
+            plans.plan(comm, Wanted { collective, root, elements, element_bytes: size_of::<T>(), commutative })?;
+        let Plan { schedule, algorithm, .. } = &*plan;
         for (buffer, expected, given) in
             [("input", schedule.lengths().input, input.len()), ("output", schedule.lengths().output, output.len())]
         {
@@ -47,7 +43,7 @@ impl Call<'_> {
         }
         let bytes = elements.saturating_mul(size_of::<T>());
         let algorithm = algorithm.name;
-        execute::run(comm, &schedule, operation(collective), self.signature::<T>(algorithm), input, output, op).map_err(
+        execute::run(comm, schedule, operation(collective), self.signature::<T>(algorithm), input, output, op).map_err(
             |source| match source {
                 spmd::Error::TypeMismatch { source_rank: peer, .. }
                 | spmd::Error::LengthMismatch { source_rank: peer, .. } => {
@@ -81,41 +77,5 @@ fn operation(collective: Collective) -> Operation {
         Collective::AllGather => Operation::AllGather,
         Collective::Scatter => Operation::Scatter,
         Collective::AllToAll => Operation::AllToAll,
-    }
-}
-
-/// The configuration key that forces an algorithm.
-fn key(collective: Collective) -> Key<String> {
-    match collective {
-        Collective::Barrier => keys::COLLECTIVES_BARRIER,
-        Collective::Broadcast => keys::COLLECTIVES_BROADCAST,
-        Collective::Reduce => keys::COLLECTIVES_REDUCE,
-        Collective::AllReduce => keys::COLLECTIVES_ALL_REDUCE,
-        Collective::Gather => keys::COLLECTIVES_GATHER,
-        Collective::AllGather => keys::COLLECTIVES_ALL_GATHER,
-        Collective::Scatter => keys::COLLECTIVES_SCATTER,
-        Collective::AllToAll => keys::COLLECTIVES_ALL_TO_ALL,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::select::AUTO;
-    use spmd::config::Kind;
-
-    #[test]
-    fn the_configuration_offers_exactly_the_algorithms_that_there_are() {
-        for collective in Collective::ALL {
-            let spec = keys::TABLE.iter().find(|spec| spec.name == format!("collectives.{collective}")).unwrap();
-            let Kind::Choice { default, choices } = &spec.kind else { panic!("{} is no choice", spec.name) };
-            assert_eq!(*default, AUTO);
-            let mut offered = choices.to_vec();
-            let mut there_are: Vec<&str> = collective.algorithms().iter().map(|algorithm| algorithm.name).collect();
-            there_are.push(AUTO);
-            offered.sort_unstable();
-            there_are.sort_unstable();
-            assert_eq!(offered, there_are, "{}", spec.name);
-        }
     }
 }

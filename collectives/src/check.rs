@@ -21,7 +21,8 @@ mod symbols;
 
 pub use fault::Fault;
 
-use crate::algorithms::{Algorithm, Collective, Restriction, Shape};
+use crate::algorithms::{Algorithm, Collective, Shape};
+use crate::groups::Groups;
 use crate::schedule::{Action, Schedule};
 use promise::Promise;
 use run::{Mode, Run};
@@ -54,22 +55,24 @@ pub struct Report {
     pub scratch: usize,
 }
 
-/// Proves one algorithm for one number of ranks, one number of elements and one root.
+/// Proves one algorithm among such groups, for one number of elements, one root, and pieces and leaders as given.
 ///
 /// # Errors
 /// The first [`Fault`] found.
 pub fn algorithm(
     collective: Collective,
     algorithm: &Algorithm,
-    size: usize,
+    groups: &Groups,
     elements: usize,
     root: usize,
     segment: usize,
+    leaders: usize,
 ) -> Result<Report, Fault> {
+    let size = groups.size();
     let all = (0..size)
-        .map(|rank| algorithm.schedule(&Shape { rank, size, root, elements, segment }))
+        .map(|rank| algorithm.schedule(&Shape { rank, size, root, elements, segment, groups, leaders }))
         .collect::<Result<Vec<Schedule>, _>>()?;
-    let rank_order = !algorithm.restrictions.contains(&Restriction::CommutativeOnly);
+    let rank_order = algorithm.keeps_rank_order(groups);
     schedules(&Task { collective, size, elements, root, rank_order }, &all)
 }
 

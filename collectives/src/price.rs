@@ -1,9 +1,11 @@
-//! What schedules cost on a model of a network: each rank with one port, one processor, and links of equal quality.
+//! What schedules cost on a model of a network: each rank with a port and a processor, and a port that each group of
+//! ranks shares for what goes to other groups.
 //!
 //! The model is that of LogGP in four constants. A message of n bytes keeps the sender's port busy for
 //! `overhead + n * per_byte`, reaches the receiver `latency` later and keeps its port busy as long; reductions and
 //! copies keep the processor busy. Knows schedules, neither operators nor collectives.
 
+use crate::groups::Groups;
 use crate::schedule::{Action, Schedule};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -39,6 +41,35 @@ impl Model {
     }
 }
 
+/// What messages cost inside a group of ranks (a host) and between groups.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Network {
+    /// Messages between ranks of one group.
+    pub inside: Model,
+    /// Messages between groups.
+    pub between: Model,
+}
+
+impl Network {
+    /// Assumed, not measured: [`Model::ASSUMED`] between groups; inside, 0.4 us, 0.2 us a message, 8 GB/s, what shared
+    /// memory between two cores reaches.
+    pub const ASSUMED: Network = Network {
+        inside: Model { latency: 4e-7, overhead: 2e-7, per_byte: 1.25e-10, per_byte_reduced: 1e-10 },
+        between: Model::ASSUMED,
+    };
+
+    /// A network of equal links.
+    #[must_use]
+    pub const fn flat(model: Model) -> Network {
+        Network { inside: model, between: model }
+    }
+
+    /// The model of the widest messages that so divided ranks send.
+    pub(crate) fn outermost(&self, groups: &Groups) -> &Model {
+        if groups.count() == 1 { &self.inside } else { &self.between }
+    }
+}
+
 /// Time in order; what the queue needs and floats do not have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Instant(f64);
@@ -63,17 +94,15 @@ struct Rank {
     /// Dependencies that each step still waits for.
     missing: Vec<u32>,
     dependents: Vec<Vec<u32>>,
-    send_port: f64,
-    receive_port: f64,
     processor: f64,
 }
 
 /// The time until all ranks have finished, in seconds, when all begin at 0 and elements have `element_bytes` bytes.
 ///
-/// `schedules` has the schedule of every rank, in order. A message starts when its receive is posted and both ports are
+/// `schedules` has the schedule of every rank, in order, and `groups` says which of them are near each other. A message starts when its receive is posted and both ports are
 /// free (rendezvous). `None` when the schedules never finish: see [`crate::check`] for why.
 #[must_use]
-pub fn price(schedules: &[Schedule], element_bytes: usize, model: &Model) -> Option<f64> {
+pub fn price(schedules: &[Schedule], element_bytes: usize, network: &Network, groups: &Groups) -> Option<f64> {
     let mut ranks: Vec<Rank> = schedules.iter().map(Rank::new).collect();
     // One end of each message that is ready while the other is not yet, with its rank and step.
     let mut posted: HashMap<(usize, usize, u32), usize> = HashMap::new();
@@ -86,6 +115,12 @@ pub fn price(schedules: &[Schedule], element_bytes: usize, model: &Model) -> Opt
         }
     }
     let mut finish = 0.0f64;
+    // When each port is free: those of the ranks, and behind them those that the ranks of a group share.
+    let mut sends = vec![0.0f64; ranks.len() + groups.count()];
+    let mut receives = sends.clone();
+    let port = |rank: usize, &(source, destination, _): &(usize, usize, u32)| {
+        if groups.of(source) == groups.of(destination) { rank } else { groups.size() + groups.of(rank) }
+    };
     // At the same time earlier steps go first, on whatever rank: ports serve chunks in turn.
     while let Some(Reverse((Instant(now), complete, step, rank))) = queue.pop() {
         if complete {
@@ -106,7 +141,7 @@ pub fn price(schedules: &[Schedule], element_bytes: usize, model: &Model) -> Opt
             Action::Send { peer, from } => ((rank, peer, label), from.length),
             Action::Receive { peer, into } => ((peer, rank, label), into.length),
             Action::Reduce { into, .. } | Action::Copy { into, .. } => {
-                let end = ranks[rank].processor.max(now) + model.reduction(bytes(into.length));
+                let end = ranks[rank].processor.max(now) + network.inside.reduction(bytes(into.length));
                 ranks[rank].processor = end;
                 queue.push(Reverse((Instant(end), true, step, rank)));
                 continue;
@@ -118,10 +153,12 @@ pub fn price(schedules: &[Schedule], element_bytes: usize, model: &Model) -> Opt
         };
         let (source, destination, _) = key;
         let (sent, received) = if rank == source { (step, other) } else { (other, step) };
-        let start = now.max(ranks[source].send_port).max(ranks[destination].receive_port - model.latency);
+        let model = if groups.of(source) == groups.of(destination) { &network.inside } else { &network.between };
+        let (from, to) = (port(source, &key), port(destination, &key));
+        let start = now.max(sends[from]).max(receives[to] - model.latency);
         let busy = model.overhead + bytes(length) * model.per_byte;
-        ranks[source].send_port = start + busy;
-        ranks[destination].receive_port = start + busy + model.latency;
+        sends[from] = start + busy;
+        receives[to] = start + busy + model.latency;
         queue.push(Reverse((Instant(start + busy), true, sent, source)));
         queue.push(Reverse((Instant(start + busy + model.latency), true, received, destination)));
     }
@@ -146,6 +183,6 @@ impl Rank {
                 missing[step] += 1;
             }
         }
-        Rank { missing, dependents, send_port: 0.0, receive_port: 0.0, processor: 0.0 }
+        Rank { missing, dependents, processor: 0.0 }
     }
 }

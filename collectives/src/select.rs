@@ -1,9 +1,9 @@
 //! Which algorithm a call uses: the one that the user forces, or the cheapest legal one by the cost formulas.
 //!
 //! A pure function of numbers that are the same on every rank, so that ranks cannot disagree. Nothing here has been
-//! measured yet: the formulas are those of the algorithms' documentation, the constants are [`Model::ASSUMED`].
+//! measured yet: the formulas are those of the algorithms' documentation, the constants are [`Network::ASSUMED`].
 //!
-//! What that gives for `all_reduce` with an operator that commutes:
+//! What that gives for `all_reduce` with an operator that commutes, one rank a host:
 //!
 //! | ranks | from 8 B | from | from |
 //! |---|---|---|---|
@@ -16,19 +16,20 @@
 //!
 //! (Sizes in steps of two.)
 
-use crate::algorithms::{Algorithm, Collective, Restriction, broadcast};
-use crate::price::Model;
+use crate::algorithms::{Algorithm, Collective, Restriction};
+use crate::groups::Groups;
+use crate::price::Network;
 
 /// The value of a key `collectives.NAME` that leaves the choice to the table.
 pub const AUTO: &str = "auto";
 
 /// What the choice depends on: the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct Request<'a> {
     /// The collective.
     pub collective: Collective,
-    /// The number of ranks.
-    pub size: usize,
+    /// The ranks and which of them are near each other.
+    pub groups: &'a Groups,
     /// Elements per rank: see [`Collective`].
     pub elements: usize,
     /// Bytes of an element.
@@ -48,32 +49,33 @@ pub struct Choice {
     pub cost: f64,
 }
 
-/// Chooses for a call, on a model; `forced` is [`AUTO`] or the name of an algorithm.
+/// Chooses for a call, on a network; `forced` is [`AUTO`] or the name of an algorithm.
 ///
 /// # Errors
 /// [`SelectionError`] when there is no such algorithm, or it may not be used for this call.
-pub fn select(request: &Request, forced: &str, model: &Model) -> Result<Choice, SelectionError> {
-    let Request { collective, size, elements, element_bytes, commutative } = *request;
-    let bytes = elements.saturating_mul(element_bytes);
-    let legal = || collective.algorithms().iter().filter(|algorithm| algorithm.forbidden(size, commutative).is_none());
+pub fn select(request: &Request<'_>, forced: &str, network: &Network) -> Result<Choice, SelectionError> {
+    let Request { collective, groups, elements, element_bytes, commutative } = *request;
+    let (size, bytes) = (groups.size(), elements.saturating_mul(element_bytes));
+    let legal =
+        || collective.algorithms().iter().filter(|algorithm| algorithm.forbidden(groups, commutative).is_none());
     let names = || legal().map(|algorithm| algorithm.name).collect::<Vec<&str>>().join(", ");
     let algorithm = if forced == AUTO {
         legal()
-            .min_by(|a, b| a.cost(model, size, bytes).total_cmp(&b.cost(model, size, bytes)))
+            .min_by(|a, b| a.cost(network, groups, bytes).total_cmp(&b.cost(network, groups, bytes)))
             .ok_or(SelectionError::Nothing { collective, size })?
     } else {
         let found = collective.algorithms().iter().find(|algorithm| algorithm.name == forced);
         let Some(algorithm) = found else {
             return Err(SelectionError::Unknown { collective, name: forced.to_string(), legal: names() });
         };
-        if let Some(restriction) = algorithm.forbidden(size, commutative) {
+        if let Some(restriction) = algorithm.forbidden(groups, commutative) {
             let name = algorithm.name;
             return Err(SelectionError::Forbidden { collective, name, restriction, size, legal: names() });
         }
         algorithm
     };
-    let segment = broadcast::segment(model, size, elements, element_bytes);
-    Ok(Choice { algorithm, segment, cost: algorithm.cost(model, size, bytes) })
+    let segment = algorithm.segment(network, groups, elements, element_bytes);
+    Ok(Choice { algorithm, segment, cost: algorithm.cost(network, groups, bytes) })
 }
 
 /// Why no algorithm could be chosen.
@@ -121,12 +123,12 @@ pub enum SelectionError {
 mod tests {
     use super::*;
 
-    fn all_reduce(size: usize, elements: usize, commutative: bool) -> Request {
-        Request { collective: Collective::AllReduce, size, elements, element_bytes: 4, commutative }
+    fn all_reduce(groups: &Groups, elements: usize, commutative: bool) -> Request<'_> {
+        Request { collective: Collective::AllReduce, groups, elements, element_bytes: 4, commutative }
     }
 
-    fn chosen(request: &Request) -> &'static str {
-        select(request, AUTO, &Model::ASSUMED).unwrap().algorithm.name
+    fn chosen(request: &Request<'_>) -> &'static str {
+        select(request, AUTO, &Network::ASSUMED).unwrap().algorithm.name
     }
 
     #[test]
@@ -143,7 +145,7 @@ mod tests {
         for (size, borders) in documented {
             let mut found: Vec<(usize, &str)> = Vec::new();
             for bytes in (3..28).map(|power| 1 << power) {
-                let name = chosen(&all_reduce(size, bytes / 4, true));
+                let name = chosen(&all_reduce(&Groups::apart(size), bytes / 4, true));
                 if found.last().is_none_or(|&(_, last)| last != name) {
                     found.push((bytes, name));
                 }
@@ -154,51 +156,70 @@ mod tests {
 
     #[test]
     fn an_algorithm_that_breaks_rank_order_is_never_chosen_for_an_operator_that_needs_it() {
-        for collective in [Collective::Reduce, Collective::AllReduce] {
+        let in_turn = |size: usize| Groups::by_label((0..size).map(|rank| rank % 3));
+        for collective in Collective::ALL.into_iter().filter(|collective| collective.reduces()) {
             for size in 1..100 {
-                for power in 0..28 {
-                    let request =
-                        Request { collective, size, elements: 1 << power, element_bytes: 4, commutative: false };
-                    let algorithm = select(&request, AUTO, &Model::ASSUMED).unwrap().algorithm;
-                    assert!(!algorithm.restrictions.contains(&Restriction::CommutativeOnly), "{request:?}");
+                for groups in [Groups::together(size), Groups::apart(size), Groups::every(size, 8), in_turn(size)] {
+                    for power in (0..28).step_by(3) {
+                        let request = Request { collective, ..all_reduce(&groups, 1 << power, false) };
+                        let algorithm = select(&request, AUTO, &Network::ASSUMED).unwrap().algorithm;
+                        assert!(algorithm.keeps_rank_order(&groups), "{request:?}");
+                    }
                 }
             }
         }
     }
 
     #[test]
+    fn two_hops_are_chosen_where_hosts_have_many_ranks() {
+        let hosts = Groups::every(96, 8);
+        for bytes in [8, 1 << 10, 8 << 10] {
+            assert_eq!(chosen(&all_reduce(&hosts, bytes / 4, true)), "two_hop", "{bytes} bytes");
+        }
+        // A flat ring moves as little between hosts, and here its many messages no longer cost much.
+        assert_eq!(chosen(&all_reduce(&hosts, 1 << 20, true)), "ring");
+        let reduce = Request { collective: Collective::Reduce, ..all_reduce(&hosts, 1 << 20, true) };
+        assert_eq!(chosen(&reduce), "two_hop_chain");
+    }
+
+    #[test]
     fn a_forced_algorithm_is_used_whatever_it_costs() {
         for name in ["linear", "ring", "rabenseifner"] {
-            assert_eq!(select(&all_reduce(7, 1, true), name, &Model::ASSUMED).unwrap().algorithm.name, name);
+            assert_eq!(
+                select(&all_reduce(&Groups::apart(7), 1, true), name, &Network::ASSUMED).unwrap().algorithm.name,
+                name
+            );
         }
     }
 
     #[test]
     fn a_forced_algorithm_that_is_not_legal_is_refused_with_the_restriction_and_the_legal_ones() {
-        let text = select(&all_reduce(4, 1, false), "ring", &Model::ASSUMED).unwrap_err().to_string();
+        let text = select(&all_reduce(&Groups::apart(4), 1, false), "ring", &Network::ASSUMED).unwrap_err().to_string();
         assert_eq!(
             text,
             "collectives.all_reduce = ring: the operator must commute, which is not so in this call on 4 ranks; \
              allowed here: auto, linear, binomial, recursive_doubling, rabenseifner"
         );
-        let gather = Request { collective: Collective::AllGather, ..all_reduce(6, 1, true) };
-        let text = select(&gather, "recursive_doubling", &Model::ASSUMED).unwrap_err().to_string();
+        let six = Groups::apart(6);
+        let gather = Request { collective: Collective::AllGather, ..all_reduce(&six, 1, true) };
+        let text = select(&gather, "recursive_doubling", &Network::ASSUMED).unwrap_err().to_string();
         assert!(text.contains("power of two") && text.ends_with("auto, ring, bruck"), "{text}");
     }
 
     #[test]
     fn a_name_that_does_not_exist_is_refused_with_the_legal_ones() {
-        let text = select(&all_reduce(4, 1, true), "rings", &Model::ASSUMED).unwrap_err().to_string();
+        let text = select(&all_reduce(&Groups::apart(4), 1, true), "rings", &Network::ASSUMED).unwrap_err().to_string();
         assert!(text.contains("all_reduce = rings") && text.contains("auto, linear, binomial"), "{text}");
     }
 
     #[test]
     fn segments_of_the_chain_follow_the_formula() {
-        let request = Request { collective: Collective::Broadcast, ..all_reduce(18, 1 << 20, true) };
-        let segment = select(&request, AUTO, &Model::ASSUMED).unwrap().segment;
+        let apart = Groups::apart(18);
+        let request = Request { collective: Collective::Broadcast, ..all_reduce(&apart, 1 << 20, true) };
+        let segment = select(&request, AUTO, &Network::ASSUMED).unwrap().segment;
         // sqrt(16 * 4 MiB * 0.5 ns / 5.5 us) = 78.1 segments
         assert_eq!((1usize << 20).div_ceil(segment), 78);
         let nothing = Request { elements: 0, ..request };
-        assert_eq!(select(&nothing, AUTO, &Model::ASSUMED).unwrap().segment, 1);
+        assert_eq!(select(&nothing, AUTO, &Network::ASSUMED).unwrap().segment, 1);
     }
 }

@@ -3,7 +3,8 @@
 use spmd_collectives::algorithms::{Collective, all_reduce, broadcast, reduce};
 use spmd_collectives::check::{self, Task};
 use spmd_collectives::compose::{Blocks, Builder, Group};
-use spmd_collectives::price::{Model, price};
+use spmd_collectives::groups::Groups;
+use spmd_collectives::price::{Model, Network, price};
 use spmd_collectives::schedule::{Schedule, Slice};
 
 /// How many chunks may be on their way at once.
@@ -51,7 +52,8 @@ fn a_two_hop_all_reduce_out_of_parts_is_proved_and_keeps_rank_order() {
 
 #[test]
 fn chunks_of_a_two_hop_all_reduce_overlap() {
-    let time = |chunks| price(&two_hop_of_all(32, 8, 1 << 20, chunks), 4, &Model::ASSUMED).unwrap();
+    let (network, groups) = (Network::flat(Model::ASSUMED), Groups::every(32, 8));
+    let time = |chunks| price(&two_hop_of_all(32, 8, 1 << 20, chunks), 4, &network, &groups).unwrap();
     let (whole, cut) = (time(1), time(16));
     assert!(cut < 0.8 * whole, "{cut} s in 16 chunks, {whole} s in one");
 }

@@ -2,6 +2,7 @@
 
 use spmd_collectives::algorithms::{Collective, Shape};
 use spmd_collectives::check::{self, Fault, Task};
+use spmd_collectives::groups::Groups;
 use spmd_collectives::schedule::{Action, Buffer, Lengths, Schedule, Side, Slice};
 
 const ALL_REDUCE_OF_TWO: Task =
@@ -152,8 +153,9 @@ fn a_message_that_nobody_receives_is_found() {
 fn a_barrier_that_one_may_leave_early_is_found() {
     let task = Task { collective: Collective::Barrier, size: 4, elements: 0, root: 0, rank_order: true };
     let dissemination = &Collective::Barrier.algorithms()[1];
+    let groups = Groups::apart(4);
     let mut schedules: Vec<Schedule> = (0..4)
-        .map(|rank| Shape { rank, size: 4, root: 0, elements: 0, segment: 1 })
+        .map(|rank| Shape { rank, size: 4, root: 0, elements: 0, segment: 1, groups: &groups, leaders: 1 })
         .map(|shape| dissemination.schedule(&shape).unwrap())
         .collect();
     assert!(check::schedules(&task, &schedules).is_ok());

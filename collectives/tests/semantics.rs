@@ -5,6 +5,7 @@
 use spmd::Communicator;
 use spmd::local::Cluster;
 use spmd_collectives::algorithms::{Algorithm, Collective, Restriction};
+use spmd_collectives::groups::Groups;
 use spmd_collectives::prelude::*;
 
 /// Lengths around the number of ranks, where blocks become empty or uneven, and two beyond the eager limit (8 KiB).
@@ -111,45 +112,64 @@ fn all_gather_and_all_to_all(comm: &Communicator, length: usize) {
     assert_eq!(received, expected);
 }
 
-/// The legal algorithm number `turn` of each collective, counted round.
-fn turn(collective: Collective, size: usize, turn: usize) -> &'static Algorithm {
-    let legal: Vec<&Algorithm> =
-        collective.algorithms().iter().filter(|algorithm| algorithm.forbidden(size, true).is_none()).collect();
+/// The legal algorithm number `turn` of each collective, counted round; of those in two hops where there are two levels.
+fn turn(collective: Collective, groups: &Groups, turn: usize) -> &'static Algorithm {
+    let mut legal: Vec<&Algorithm> =
+        collective.algorithms().iter().filter(|algorithm| algorithm.forbidden(groups, true).is_none()).collect();
+    let in_two_hops = |algorithm: &&Algorithm| algorithm.restrictions.contains(&Restriction::TwoLevels);
+    if legal.iter().any(in_two_hops) {
+        legal.retain(in_two_hops);
+    }
     legal[turn % legal.len()]
 }
 
 fn suite(transport: &str, sizes: impl Iterator<Item = usize>) {
-    let turns = Collective::ALL.iter().map(|collective| collective.algorithms().len()).max().unwrap();
     for size in sizes {
-        for now in 0..turns {
-            let mut cluster = Cluster::new(size).set("transport.allow", transport);
-            for collective in Collective::ALL {
-                cluster = cluster.set(&format!("collectives.{collective}"), turn(collective, size, now).name);
-            }
-            let keeps_order =
-                |collective| !turn(collective, size, now).restrictions.contains(&Restriction::CommutativeOnly);
-            cluster
-                .run(|world| {
-                    let comm = world.communicator();
-                    for length in lengths(size) {
-                        for root in [0, size / 2, size - 1] {
-                            broadcast(&comm, length, root);
-                            reduce(&comm, length, root);
-                            gather_and_scatter(&comm, length, root);
-                            if keeps_order(Collective::Reduce) {
-                                reduce_in_rank_order(&comm, length, root);
-                            }
-                        }
-                        all_reduce(&comm, length);
-                        if keeps_order(Collective::AllReduce) {
-                            all_reduce_in_rank_order(&comm, length);
-                        }
-                        all_gather_and_all_to_all(&comm, length);
-                        comm.barrier().unwrap();
-                    }
-                })
-                .unwrap();
+        suite_in_groups(transport, &Groups::together(size), size);
+        if [4, 7, 17].contains(&size) {
+            suite_in_groups(transport, &Groups::every(size, 3), 3);
         }
+    }
+}
+
+fn suite_in_groups(transport: &str, groups: &Groups, width: usize) {
+    let size = groups.size();
+    let legal =
+        |collective: Collective| collective.algorithms().iter().filter(|row| row.forbidden(groups, true).is_none());
+    let turns = match groups.are_two_levels() {
+        true => 2,
+        false => Collective::ALL.into_iter().map(|collective| legal(collective).count()).max().unwrap(),
+    };
+    for now in 0..turns {
+        let mut cluster = Cluster::new(size)
+            .set("transport.allow", transport)
+            .set("collectives.group_size", &width.to_string())
+            .set("collectives.leaders", &(1 + now % 2).to_string());
+        for collective in Collective::ALL {
+            cluster = cluster.set(&format!("collectives.{collective}"), turn(collective, groups, now).name);
+        }
+        let keeps_order = |collective| turn(collective, groups, now).keeps_rank_order(groups);
+        cluster
+            .run(|world| {
+                let comm = world.communicator();
+                for length in lengths(size) {
+                    for root in [0, size / 2, size - 1] {
+                        broadcast(&comm, length, root);
+                        reduce(&comm, length, root);
+                        gather_and_scatter(&comm, length, root);
+                        if keeps_order(Collective::Reduce) {
+                            reduce_in_rank_order(&comm, length, root);
+                        }
+                    }
+                    all_reduce(&comm, length);
+                    if keeps_order(Collective::AllReduce) {
+                        all_reduce_in_rank_order(&comm, length);
+                    }
+                    all_gather_and_all_to_all(&comm, length);
+                    comm.barrier().unwrap();
+                }
+            })
+            .unwrap();
     }
 }
 
@@ -171,8 +191,14 @@ fn every_algorithm_gives_the_reference_s_result_on_17_ranks() {
 #[test]
 fn floats_have_the_same_bits_on_all_ranks_and_from_run_to_run() {
     for size in [2, 3, 5, 6, 7, 8, 12] {
-        for algorithm in Collective::AllReduce.algorithms() {
-            let cluster = Cluster::new(size).set("collectives.all_reduce", algorithm.name);
+        let groups = Groups::every(size, 3);
+        for algorithm in
+            Collective::AllReduce.algorithms().iter().filter(|algorithm| algorithm.forbidden(&groups, true).is_none())
+        {
+            let cluster = Cluster::new(size)
+                .set("collectives.group_size", "3")
+                .set("collectives.leaders", "2")
+                .set("collectives.all_reduce", algorithm.name);
             let bits = || {
                 cluster.run(|world| {
                     let comm = world.communicator();
@@ -196,6 +222,7 @@ fn no_rank_leaves_a_barrier_before_all_have_entered() {
     for algorithm in Collective::Barrier.algorithms() {
         let entered = AtomicUsize::new(0);
         Cluster::new(6)
+            .set("collectives.group_size", "4")
             .set("collectives.barrier", algorithm.name)
             .run(|world| {
                 let comm = world.communicator();

@@ -69,7 +69,7 @@ fn train_gives_the_same_bits_on_every_run() {
 
 #[test]
 fn halo_gives_the_same_bits_as_one_rank() {
-    assert!(alone("halo").stdout.contains("on 1 ranks: the same bits"));
+    assert!(alone("halo").stdout.contains("on 1 rank: the same bits"));
     for ranks in RANKS {
         let outcome = on(ranks, "halo");
         assert!(outcome.stdout.contains(&format!("on {ranks} ranks: the same bits")), "{outcome}");

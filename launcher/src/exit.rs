@@ -23,7 +23,7 @@ pub enum ExitCode {
     Internal,
     /// `World::init` was refused: ranks disagree, or some never came.
     Refused,
-    /// The working directory is missing on a host.
+    /// A directory is missing or cannot be used: the working directory on a host, or where output is to go.
     Directory,
     /// More ranks than slots.
     Slots,
@@ -69,7 +69,7 @@ pub const TABLE: &[(&str, &str)] = &[
     ("69", "a host cannot be reached: address, connection, host key or authentication"),
     ("70", "the agent of a host was lost, or an internal error"),
     ("71", "World::init was refused: ranks disagree about a setting, or one ended before it"),
-    ("73", "the working directory is missing on a host"),
+    ("73", "the working directory is missing on a host, or output cannot be written where it is to go"),
     ("75", "more ranks than slots"),
     ("76", "another protocol version, or a rank left without finalizing"),
     ("124", "--timeout or launch.start_timeout was reached"),

@@ -8,6 +8,7 @@ pub mod cli;
 pub mod connect;
 pub mod exit;
 pub mod hosts;
+mod input;
 pub mod job;
 pub mod map;
 pub mod placement;
@@ -49,8 +50,25 @@ fn launcher(words: Vec<OsString>) -> Result<(), Failure> {
         Invocation::Config(options) => {
             use spmd::config::{Filter, json, table};
             let snapshot = settings::load(options.config.as_deref(), options.settings)?.snapshot;
-            let filter = if options.changed { Filter::Changed } else { Filter::All };
-            if options.json {
+            let mut names = Vec::new();
+            let mut texts = Vec::new();
+            for name in &options.keys {
+                let (Some(spec), Some(text)) = (spmd::config::find(name), spmd::config::describe(&snapshot, name))
+                else {
+                    let hint = spmd::config::unknown_key(name);
+                    return Err(Failure::new(ExitCode::Data, format!("unknown key `{name}`: {hint}")));
+                };
+                names.push(spec.name);
+                texts.push(text);
+            }
+            let filter = match (names.as_slice(), options.changed) {
+                ([], true) => Filter::Changed,
+                ([], false) => Filter::All,
+                (keys, _) => Filter::Only(keys),
+            };
+            if !options.json && !texts.is_empty() {
+                print(&texts.join("\n"))
+            } else if options.json {
                 let text = serde_json::to_string_pretty(&json(&snapshot, filter))
                     .map_err(|error| Failure::new(ExitCode::Internal, error.to_string()))?;
                 print(&(text + "\n"))
@@ -71,6 +89,11 @@ fn print(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// `1 rank`, `2 ranks`.
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// `bytes` random bytes in hexadecimal.

@@ -126,6 +126,23 @@ pub(crate) fn reset_signals() {
     // Writing to a peer that is gone must be an error, not death.
     // SAFETY: changes only this process's disposition of SIGPIPE.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    survive_file_limits();
+}
+
+/// Lets a write beyond the limit of file size (`ulimit -f`) be an error, not death. Programs that are started have the
+/// default action again.
+pub(crate) fn survive_file_limits() {
+    // SAFETY: changes only this process's disposition of SIGXFSZ.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// Whether this process ignores a signal.
+pub(crate) fn is_ignored(signal: i32) -> bool {
+    // SAFETY: a `sigaction` of zeros is a valid one, and with no new action the call only writes the present one into it.
+    unsafe {
+        let mut action = std::mem::zeroed::<libc::sigaction>();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    }
 }
 
 /// Keeps hwloc from loading its plugins (OpenCL, NVML, …), which takes longer than to read the topology: what they know

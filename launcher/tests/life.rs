@@ -271,5 +271,5 @@ fn the_status_file_tells_programs_how_it_ended() {
     assert_eq!((&read()["exit_code"], &read()["ranks"]), (&65.into(), &serde_json::json!([])));
     place.run(["--status-file", path, "-n", "1", "./no-such"]).fails(127, &["no-such"]);
     assert_eq!(read()["exit_code"], 127);
-    place.run(["--status-file", "/no/such/status", "-n", "1", "true"]).fails(70, &["--status-file /no/such/status"]);
+    place.run(["--status-file", "/no/such/status", "-n", "1", "true"]).fails(73, &["--status-file /no/such/status"]);
 }

@@ -39,6 +39,16 @@ fn exit_codes_are_those_of_the_first_failing_rank() {
 }
 
 #[test]
+fn codes_of_ranks_that_all_fail_are_never_mixed() {
+    let place = Place::new();
+    for script in ["exit $((1 << SPMD_RANK))", "sleep 0.$SPMD_RANK; exit $((1 << SPMD_RANK))"] {
+        let ended = place.run(["-n", "3", "sh", "-c", script]);
+        assert!(matches!(ended.code, Some(1 | 2 | 4)), "{ended:?}");
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
 fn what_cannot_be_started_is_named_with_its_code() {
     let place = Place::new();
     let file = place.write("data", "not a program");

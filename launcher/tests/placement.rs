@@ -5,8 +5,9 @@
 
 mod common;
 
-use common::Place;
+use common::{Place, finish, start};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn topology(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies").join(format!("{name}.xml"))
@@ -184,7 +185,7 @@ fn a_rankfile_places_ranks_and_its_mistakes_are_told_with_their_place() {
     assert_eq!(lines[3][..6], ["1", "a", "1", "1", "24-25", "24-25,72-73"]);
     assert_eq!(lines[4][..6], ["2", "a", "1", "1", "28", "28,76"]);
     plan("rank 0=a slot=0\nrank 0=a slot=1\n").fails(65, &["ranks:2:6: rank 0 stands on line 1"]);
-    plan("rank 0=b slot=0\n").fails(65, &["ranks:1: no such host", "the job has a"]);
+    plan("rank 0=b slot=0\n").fails(65, &["ranks:1: the job has no host `b`, only a"]);
     plan("rank 0=a slot=48\n").fails(65, &["ranks:1: host a has 48 cores, so no core 48"]);
     plan("rank 0=a slot=3\nrank 1=a slot=0:3\n").fails(65, &["ranks:2: rank 1 shares", "rank 0", "--oversubscribe"]);
 }
@@ -227,4 +228,28 @@ fn hosts_on_one_machine_share_its_cores_without_overlap() {
     } else {
         assert_eq!(of(0), of(1));
     }
+}
+
+#[test]
+fn every_report_has_a_form_for_programs() {
+    let place = Place::new();
+    let objects = |words: &[&str]| -> Vec<serde_json::Value> {
+        let ended = place.run(words).success();
+        let lines = ended.told().filter(|line| line.starts_with('{')).map(str::to_string).collect::<Vec<_>>();
+        let lines = if lines.is_empty() { ended.lines() } else { lines };
+        lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let format = "--report-format=json";
+    let told = objects(&["--report", "hosts,map,bindings,nics,config", "--phases", format, "-n", "1", "true"]);
+    assert_eq!(told.len(), 3, "the plan, what the kernel made of it, the times: {told:?}");
+    for topic in ["hosts", "map", "bindings", "nics", "config"] {
+        assert!(!told[0][topic].is_null(), "{topic}: {told:?}");
+    }
+    assert_eq!(told[1]["bindings"][0]["as_planned"], true);
+    let phases = told[2]["phases"].as_array().unwrap();
+    assert!(phases.iter().any(|phase| phase["phase"] == "connecting" && phase["seconds"].as_f64().unwrap() > 0.0));
+    // A command is the first word.
+    let topo = finish(start(Command::new(common::binary()).args(["topo", format, "-n", "1"]))).success().text();
+    let topo: serde_json::Value = serde_json::from_str(&topo).unwrap();
+    assert_eq!(topo["hosts"].as_array().unwrap().len(), 1);
 }

@@ -191,7 +191,8 @@ fn each_rank_s_output_goes_to_files_of_its_own() {
     for (tee, shown) in [(None, vec![]), (Some("--tee"), vec!["[0] out 0", "[1] out 1", "[2] out 2"])] {
         let folder = place.home.path().join("deep/er");
         let mut command = far(&place);
-        command.arg("--output-dir").arg(&folder).args(tee).args(["--tag", "-n", "3", "sh", "-c"]);
+        command.arg("--output-dir").arg(&folder).args(tee);
+        command.args(["--output-overwrite", "--tag", "-n", "3", "sh", "-c"]);
         command.arg("echo out $SPMD_RANK; test $SPMD_RANK = 1 || printf err >&2");
         let ended = finish(start(&mut command)).success();
         assert_eq!(ended.lines(), shown);
@@ -206,11 +207,15 @@ fn each_rank_s_output_goes_to_files_of_its_own() {
     place.run(["--output-dir", file, "-n", "1", "true"]).fails(73, &["--output-dir", file]);
     place.run(["--tee", "-n", "1", "true"]).fails(64, &["--output-dir"]);
     // A full disk is a failure, not a gap.
-    let full = place.home.path().join("full");
-    std::fs::create_dir_all(full.join("rank.0000")).unwrap();
-    std::os::unix::fs::symlink("/dev/full", full.join("rank.0000/stdout")).unwrap();
-    let script = "echo lost; exec sleep 60";
-    place.run(["--output-dir", full.to_str().unwrap(), "-n", "1", "sh", "-c", script]).fails(70, &["rank.0000/stdout"]);
+    let full = place.home.path().join("full/rank.0000/stdout");
+    let script = "until test -h \"$0\"; do sleep 0.05; done; echo lost; exec sleep 60";
+    let mut command = place.rsrun();
+    command.arg("--output-dir").arg(place.home.path().join("full")).args(["-n", "1", "sh", "-c", script]).arg(&full);
+    let child = start(&mut command);
+    wait_until("the rank's files are made", || full.exists());
+    std::fs::remove_file(&full).unwrap();
+    std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+    finish(child).fails(70, &["rank.0000/stdout"]);
     place.assert_nothing_left();
 }
 

@@ -35,6 +35,9 @@ pub mod local;
 mod matching;
 pub mod memory;
 #[cfg(not(loom))]
+#[allow(dead_code, reason = "transports with two channels and explain use the rest")]
+pub mod protocol;
+#[cfg(not(loom))]
 mod transport;
 #[cfg(not(loom))]
 mod world;

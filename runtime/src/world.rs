@@ -13,7 +13,6 @@ use crate::{
     local::Crew,
     memory::{Activity, Segment},
     transport::{
-        Transport,
         loopback::Loopback,
         shm::SharedMemory,
         tcp::{self, Tcp, addresses},
@@ -143,12 +142,7 @@ impl World {
     /// (shared memory and TCP), so the hint is inert: it is agreed upon and shown, but changes nothing.
     #[must_use]
     pub fn low_latency_size_hint(&self) -> u64 {
-        let key = keys::LOW_LATENCY_SIZE_HINT;
-        let set = self.settings.iter().rev().find(|(name, _)| name == key.name);
-        match set {
-            Some((_, Value::Bytes(bytes))) => *bytes,
-            _ => self.snapshot().get(key),
-        }
+        size_hint(&self.settings, self.snapshot())
     }
 
     /// Ends the whole job with this exit code, on all ranks, without waiting for anything. `code` is 1 to 255.
@@ -223,12 +217,8 @@ impl World {
         let board = segment.as_ref().map(|(segment, _)| (segment.clone(), place(&boot)));
         let eager = to_usize(boot.snapshot.get(keys::EAGER_LIMIT));
         let poller = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll instance")?);
-        let mut routes = Routes {
-            transports: vec![Box::new(Loopback::new(rank))],
-            to: vec![0; size],
-            slow: vec![false],
-            eager: vec![eager],
-        };
+        let mut routes = Routes { routes: Vec::new(), to: vec![0; size] };
+        routes.add(Box::new(Loopback::new(rank)), eager, &[rank]);
         if let (Some((segment, wake)), false) = (segment, plan.near.is_empty()) {
             let place = plan.near.iter().position(|near| *near == rank).unwrap_or(0);
             let shm = SharedMemory::new(segment, place, &plan.near, size, wake);
@@ -239,10 +229,8 @@ impl World {
                 epoll::EventFlags::IN,
             )
             .context("watching the eventfd")?;
-            plan.near.iter().filter(|near| **near != rank).for_each(|near| routes.to[*near] = 1);
-            routes.eager.push(eager.min(shm.largest_payload()));
-            routes.transports.push(Box::new(shm));
-            routes.slow.push(false);
+            let others: Vec<usize> = plan.near.iter().copied().filter(|near| *near != rank).collect();
+            routes.add(Box::new(shm), eager, &others);
         }
         if let Some((listener, _)) = plan.listener {
             let tcp = Tcp::new(
@@ -257,11 +245,7 @@ impl World {
                 listener,
                 poller.clone(),
             )?;
-            plan.far.iter().for_each(|far| routes.to[*far] = routes.transports.len());
-            routes.slow.push(routes.transports.len() > 1);
-            let tcp_eager = to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT));
-            routes.eager.push(tcp_eager.min(tcp.largest_payload()));
-            routes.transports.push(Box::new(tcp) as Box<dyn Transport>);
+            routes.add(Box::new(tcp), to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT)), &plan.far);
         }
         let (watched, keep_back) = match &lifeline {
             Lifeline::Agent(control) if boot.survives => (Some(control.descriptor().as_fd()), Duration::ZERO),
@@ -290,6 +274,7 @@ impl World {
             Lifeline::Threads(crew) => crew.listen(),
             Lifeline::Alone => Vec::new(),
         });
+        let hint = to_usize(size_hint(&settings, &boot.snapshot));
         let waiting = waiting(&boot.snapshot, boot.oversubscribed);
         let shared = Arc::new(Shared {
             runtime: Runtime::new(engine, poller, waiting, listen, board),
@@ -297,7 +282,7 @@ impl World {
             hosts: boot.hosts,
             host_of: boot.host_of,
         });
-        let communicator = Communicator::world(shared.clone(), rank);
+        let communicator = Communicator::world(shared.clone(), rank, hint);
         Ok(World { communicator, shared, lifeline, settings, placement: boot.placement })
     }
 
@@ -420,6 +405,15 @@ fn waiting(snapshot: &Snapshot, oversubscribed: bool) -> Waiting {
         "sleep" => Waiting::SpinThenSleep(Duration::ZERO),
         _ if oversubscribed => Waiting::YieldThenSleep,
         _ => Waiting::SpinThenSleep(snapshot.get(keys::WAIT_SPIN)),
+    }
+}
+
+/// The size hint in force: what the program set in code, else the configuration's.
+fn size_hint(settings: &Settings, snapshot: &Snapshot) -> u64 {
+    let key = keys::LOW_LATENCY_SIZE_HINT;
+    match settings.iter().rev().find(|(name, _)| name == key.name) {
+        Some((_, Value::Bytes(bytes))) => *bytes,
+        _ => snapshot.get(key),
     }
 }
 

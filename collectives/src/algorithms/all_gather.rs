@@ -1,6 +1,6 @@
 //! All-gather: everyone's input becomes a block of everyone's output.
 
-use super::{Algorithm, Restriction, Shape};
+use super::{Algorithm, Restriction, Shape, whole};
 use crate::compose::{Blocks, Builder, Group};
 use crate::schedule::{Schedule, ScheduleError, Slice};
 
@@ -9,23 +9,26 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "ring",
         restrictions: &[],
         source: "Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005",
-        cost: |model, load| (load.size - 1.0) * model.message(load.bytes),
+        pieces: whole,
+        cost: |model, load| load.neighbours(model, load.bytes),
         build: |shape| in_blocks(shape, |b, group, blocks| ring(b, group, blocks, group.rank(), b.input())),
     },
     Algorithm {
         name: "recursive_doubling",
         restrictions: &[Restriction::PowerOfTwoSize],
         source: "Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005",
-        cost: |model, load| load.rounds * model.message(0.0) + (load.size - 1.0) * load.bytes * model.per_byte,
+        pieces: whole,
+        cost: |model, load| load.rounds * load.all_at_once(model).message(0.0) + load.everyone_s_data(model),
         build: |shape| in_blocks(shape, |b, group, blocks| recursive_doubling(b, group, blocks, b.input())),
     },
     Algorithm {
         name: "bruck",
         restrictions: &[],
         source: "Bruck et al.: Efficient algorithms for all-to-all communications in multiport message-passing systems, 1997",
+        pieces: whole,
         cost: |model, load| {
-            load.rounds * model.message(0.0)
-                + (load.size - 1.0) * load.bytes * model.per_byte
+            load.rounds * load.all_at_once(model).message(0.0)
+                + load.everyone_s_data(model)
                 + model.reduction(load.size * load.bytes)
         },
         build: |shape| {
@@ -38,7 +41,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
 ];
 
 /// Algorithms that pass blocks of the output on; the rank's own block is copied there meanwhile.
-fn in_blocks(shape: &Shape, emit: fn(&mut Builder, &Group<'_>, &Blocks)) -> Result<Schedule, ScheduleError> {
+fn in_blocks(shape: &Shape<'_>, emit: fn(&mut Builder, &Group<'_>, &Blocks)) -> Result<Schedule, ScheduleError> {
     let mut b = Builder::new(shape.rank, shape.size, shape.elements, shape.total()?);
     let blocks = Blocks::new(b.output(), shape.size);
     let own = b.input();

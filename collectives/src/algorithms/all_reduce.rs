@@ -12,8 +12,10 @@ pub use rabenseifner::rabenseifner;
 pub use recursive_doubling::recursive_doubling;
 pub use ring::ring;
 
-use super::{Algorithm, Restriction, Shape, broadcast, reduce};
+use super::two_hop::Between;
+use super::{Algorithm, Load, Pipeline, Restriction, Shape, broadcast, reduce, whole};
 use crate::compose::{Builder, Group};
+use crate::price::Model;
 use crate::schedule::{Schedule, ScheduleError, Slice};
 
 pub(super) const ALGORITHMS: &[Algorithm] = &[
@@ -21,6 +23,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "linear",
         restrictions: &[],
         source: "reduce to rank 0 in rank order and broadcast, without a tree",
+        pieces: whole,
         cost: |model, load| 2.0 * load.fan(model, load.bytes) + model.reduction(load.bytes),
         build: |shape| build(shape, linear),
     },
@@ -28,44 +31,95 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "binomial",
         restrictions: &[],
         source: "reduce to rank 0 and broadcast along a binomial tree; fewest messages: 2 (p - 1) in all",
-        cost: |model, load| load.rounds * (2.0 * model.message(load.bytes) + model.reduction(load.bytes)),
+        pieces: whole,
+        cost: |model, load| {
+            load.rounds * (2.0 * load.along_tree(model).message(load.bytes) + model.reduction(load.bytes))
+        },
         build: |shape| build(shape, binomial),
     },
     Algorithm {
         name: "recursive_doubling",
         restrictions: &[],
         source: "Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005",
-        cost: |model, load| {
-            load.core_rounds() * (model.message(load.bytes) + model.reduction(load.bytes)) + load.folding(model)
-        },
+        pieces: whole,
+        cost: doubling_cost,
         build: |shape| build(shape, recursive_doubling),
     },
     Algorithm {
         name: "ring",
         restrictions: &[Restriction::CommutativeOnly],
         source: "Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009",
-        cost: |model, load| {
-            let block = load.bytes / load.size;
-            (load.size - 1.0) * (2.0 * model.message(block) + model.reduction(block))
-        },
+        pieces: whole,
+        cost: ring_cost,
         build: |shape| build(shape, ring),
     },
     Algorithm {
         name: "rabenseifner",
         restrictions: &[],
         source: "Rabenseifner: Optimization of collective reduction operations, 2004 (vector halving, distance doubling)",
-        cost: |model, load| {
-            let moved = load.bytes * load.others();
-            2.0 * load.core_rounds() * model.message(0.0)
-                + 2.0 * moved * model.per_byte
-                + model.reduction(moved)
-                + load.folding(model)
-        },
+        pieces: whole,
+        cost: rabenseifner_cost,
         build: |shape| build(shape, rabenseifner),
+    },
+    Algorithm {
+        name: "two_hop",
+        restrictions: &[Restriction::TwoLevels, Restriction::CommutativeUnlessRuns],
+        source: "Luo et al.: HAN, 2020; Bayatpour et al.: DPML, 2017 (several leaders); recursive doubling between groups",
+        pieces: |model, load| two_hop_stages(model, load, doubling_cost).pieces(load.bytes),
+        cost: |model, load| two_hop_stages(model, load, doubling_cost).cost(load.bytes),
+        build: |shape| build_two_hop(shape, recursive_doubling),
+    },
+    Algorithm {
+        name: "two_hop_ring",
+        restrictions: &[Restriction::TwoLevels, Restriction::CommutativeOnly],
+        source: "the same with a ring of the groups: each link between groups carries the data twice, whatever their number",
+        pieces: |model, load| two_hop_stages(model, load, ring_cost).pieces(load.bytes),
+        cost: |model, load| two_hop_stages(model, load, ring_cost).cost(load.bytes),
+        build: |shape| build_two_hop(shape, ring),
     },
 ];
 
-fn build(shape: &Shape, emit: fn(&mut Builder, &Group<'_>, Slice)) -> Result<Schedule, ScheduleError> {
+fn doubling_cost(model: &Model, load: &Load) -> f64 {
+    let rounds = load.core_rounds();
+    rounds * (load.all_at_once(model).message(load.bytes) + model.reduction(load.bytes)) + load.folding(model)
+}
+
+/// The rounds with most data are those at small distances, inside the groups.
+fn rabenseifner_cost(model: &Model, load: &Load) -> f64 {
+    let part = |ranks: f64| load.bytes * (ranks - 1.0) / ranks;
+    let moved = if load.runs || load.width == 1.0 {
+        part(load.width) * load.inside.per_byte + part(load.groups) * model.per_byte
+    } else {
+        part(load.size) * load.width * model.per_byte
+    };
+    2.0 * (load.core_rounds() * load.all_at_once(model).message(0.0) + moved)
+        + model.reduction(part(load.size))
+        + load.folding(model)
+}
+
+fn ring_cost(model: &Model, load: &Load) -> f64 {
+    let block = load.bytes / load.size;
+    2.0 * load.neighbours(model, block) + (load.size - 1.0) * model.reduction(block)
+}
+
+/// Into the leaders, between them, out of them.
+fn two_hop_stages(model: &Model, load: &Load, between: fn(&Model, &Load) -> f64) -> Pipeline<impl Fn(f64) -> [f64; 3]> {
+    let (model, inside, leaders, rounds) = (*model, load.inside, load.of_leaders(), load.width.log2().ceil());
+    Pipeline(move |bytes| {
+        [
+            rounds * (inside.message(bytes) + inside.reduction(bytes)),
+            between(&model, &leaders.of_bytes(bytes)),
+            rounds * inside.message(bytes),
+        ]
+    })
+}
+
+fn build_two_hop(shape: &Shape<'_>, between: Between) -> Result<Schedule, ScheduleError> {
+    let hops = shape.two_hop();
+    build(shape, |b, _, data| hops.all_reduce(b, data, shape.leaders, between))
+}
+
+fn build(shape: &Shape<'_>, emit: impl FnOnce(&mut Builder, &Group<'_>, Slice)) -> Result<Schedule, ScheduleError> {
     let mut b = shape.in_place();
     let data = b.output();
     emit(&mut b, &shape.group(), data);

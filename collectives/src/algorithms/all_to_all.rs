@@ -1,6 +1,6 @@
 //! All-to-all: block j of rank i's input becomes block i of rank j's output.
 
-use super::{Algorithm, Shape};
+use super::{Algorithm, Shape, whole};
 use crate::compose::{Blocks, Builder, Group, StepId};
 use crate::schedule::{Schedule, ScheduleError, Slice};
 
@@ -9,24 +9,26 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "linear",
         restrictions: &[],
         source: "everything at once, each rank beginning with its next neighbour",
-        cost: |model, load| load.fan(model, load.bytes) * CONTENTION,
+        pieces: whole,
+        cost: |model, load| load.fan(&load.in_turn(model), load.bytes) * CONTENTION,
         build: |shape| build(shape, linear),
     },
     Algorithm {
         name: "pairwise",
         restrictions: &[],
         source: "Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005",
-        cost: |model, load| (load.size - 1.0) * model.message(load.bytes),
+        pieces: whole,
+        cost: |model, load| (load.size - 1.0) * load.in_turn(model).message(load.bytes),
         build: |shape| build(shape, pairwise),
     },
     Algorithm {
         name: "bruck",
         restrictions: &[],
         source: "Bruck et al.: Efficient algorithms for all-to-all communications in multiport message-passing systems, 1997",
+        pieces: whole,
         cost: |model, load| {
             let moved = load.rounds * load.size / 2.0 * load.bytes;
-            load.rounds * model.message(0.0)
-                + moved * model.per_byte
+            load.rounds * load.all_at_once(model).message(moved / load.rounds)
                 + model.reduction(2.0 * moved + 2.0 * load.size * load.bytes)
         },
         build: |shape| build(shape, bruck),
@@ -36,7 +38,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
 /// How much longer messages of all ranks to all ranks take when they meet in a network without order. Assumed.
 const CONTENTION: f64 = 1.5;
 
-fn build(shape: &Shape, emit: fn(&mut Builder, &Group<'_>, Slice, Slice)) -> Result<Schedule, ScheduleError> {
+fn build(shape: &Shape<'_>, emit: fn(&mut Builder, &Group<'_>, Slice, Slice)) -> Result<Schedule, ScheduleError> {
     let total = shape.total()?;
     let mut b = Builder::new(shape.rank, shape.size, total, total);
     let (input, output) = (b.input(), b.output());

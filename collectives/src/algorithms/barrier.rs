@@ -1,6 +1,6 @@
 //! Barrier: messages without data, ordered by explicit dependencies alone.
 
-use super::{Algorithm, children, parent};
+use super::{Algorithm, Restriction, children, parent, whole};
 use crate::compose::{Builder, Group, StepId};
 use crate::schedule::Slice;
 
@@ -9,7 +9,8 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "binomial",
         restrictions: &[],
         source: "a binomial tree up and down; fewest messages: 2 (p - 1) in all",
-        cost: |model, load| 2.0 * load.rounds * model.message(0.0),
+        pieces: whole,
+        cost: |model, load| 2.0 * load.rounds * load.along_tree(model).message(0.0),
         build: |shape| {
             let mut b = Builder::new(shape.rank, shape.size, 0, 0);
             binomial(&mut b, &shape.group());
@@ -20,10 +21,25 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "dissemination",
         restrictions: &[],
         source: "Hensgen, Finkel, Manber: Two algorithms for barrier synchronization, 1988; fewest rounds: log2 p",
-        cost: |model, load| load.rounds * model.message(0.0),
+        pieces: whole,
+        cost: |model, load| load.rounds * load.all_at_once(model).message(0.0),
         build: |shape| {
             let mut b = Builder::new(shape.rank, shape.size, 0, 0);
             dissemination(&mut b, &shape.group());
+            b.finish()
+        },
+    },
+    Algorithm {
+        name: "two_hop",
+        restrictions: &[Restriction::TwoLevels],
+        source: "a tree inside each group, dissemination between the groups",
+        pieces: whole,
+        cost: |model, load| {
+            2.0 * load.width.log2().ceil() * load.inside.message(0.0) + load.of_leaders().rounds * model.message(0.0)
+        },
+        build: |shape| {
+            let mut b = Builder::new(shape.rank, shape.size, 0, 0);
+            shape.two_hop().barrier(&mut b);
             b.finish()
         },
     },
@@ -33,15 +49,28 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
 ///
 /// Cost: `2 log2(p) (latency + overhead)`, and `2 (p - 1)` messages, which is what counts where ranks share cores.
 pub fn binomial(b: &mut Builder, group: &Group<'_>) {
+    let reported = up(b, group);
+    down(b, group, reported);
+}
+
+/// The way to position 0; returns what has to be complete before the way back may begin on this rank.
+pub(super) fn up(b: &mut Builder, group: &Group<'_>) -> Vec<StepId> {
     let (rank, size) = (group.rank(), group.size());
-    let mut arrived: Vec<StepId> =
-        children(rank, size).map(|child| b.receive(group.peer(child), Slice::EMPTY)).collect();
+    let arrived: Vec<StepId> = children(rank, size).map(|child| b.receive(group.peer(child), Slice::EMPTY)).collect();
+    match parent(rank) {
+        Some(parent) => vec![b.send_after(group.peer(parent), Slice::EMPTY, &arrived)],
+        None => arrived,
+    }
+}
+
+/// The way back, once `reported` is complete.
+pub(super) fn down(b: &mut Builder, group: &Group<'_>, mut reported: Vec<StepId>) {
+    let (rank, size) = (group.rank(), group.size());
     if let Some(parent) = parent(rank) {
-        let report = b.send_after(group.peer(parent), Slice::EMPTY, &arrived);
-        arrived = vec![b.receive_after(group.peer(parent), Slice::EMPTY, &[report])];
+        reported = vec![b.receive_after(group.peer(parent), Slice::EMPTY, &reported)];
     }
     for child in children(rank, size).rev() {
-        b.send_after(group.peer(child), Slice::EMPTY, &arrived);
+        b.send_after(group.peer(child), Slice::EMPTY, &reported);
     }
 }
 
@@ -49,11 +78,16 @@ pub fn binomial(b: &mut Builder, group: &Group<'_>) {
 ///
 /// Cost: `log2(p) (latency + overhead)`.
 pub fn dissemination(b: &mut Builder, group: &Group<'_>) {
-    let mut heard: Vec<StepId> = Vec::new();
+    dissemination_after(b, group, Vec::new());
+}
+
+/// The same, begun once `heard` is complete; returns what has to be complete for all to have entered.
+pub(super) fn dissemination_after(b: &mut Builder, group: &Group<'_>, mut heard: Vec<StepId>) -> Vec<StepId> {
     let mut distance = 1;
     while distance < group.size() {
         b.send_after(group.ahead(distance), Slice::EMPTY, &heard);
         heard.push(b.receive(group.behind(distance), Slice::EMPTY));
         distance *= 2;
     }
+    heard
 }

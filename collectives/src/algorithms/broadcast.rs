@@ -1,6 +1,6 @@
 //! Broadcast: from the root's slice to the same slice of every rank.
 
-use super::{Algorithm, Load, children, parent};
+use super::{Algorithm, Load, Restriction, children, parent, whole};
 use crate::compose::{Builder, Group};
 use crate::price::Model;
 use crate::schedule::Slice;
@@ -10,6 +10,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "linear",
         restrictions: &[],
         source: "the root sends to everyone",
+        pieces: whole,
         cost: |model, load| load.fan(model, load.bytes),
         build: |shape| {
             let mut b = shape.in_place();
@@ -22,7 +23,8 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "binomial",
         restrictions: &[],
         source: "Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005",
-        cost: |model, load| load.rounds * model.message(load.bytes),
+        pieces: whole,
+        cost: |model, load| load.rounds * load.along_tree(model).message(load.bytes),
         build: |shape| {
             let mut b = shape.in_place();
             let data = b.output();
@@ -34,10 +36,11 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "chain",
         restrictions: &[],
         source: "Pjesivac-Grbovic et al.: Performance analysis of MPI collective operations, 2005 (pipeline)",
+        pieces: segments,
         cost: |model, load| {
             let segments = segments(model, load);
             let message = model.message(load.bytes / segments);
-            (load.size - 1.0) * message + (segments - 1.0) * (message - model.latency)
+            load.neighbours(model, load.bytes / segments) + (segments - 1.0) * (message - model.latency)
         },
         build: |shape| {
             let mut b = shape.in_place();
@@ -46,7 +49,37 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
             b.finish()
         },
     },
+    Algorithm {
+        name: "two_hop",
+        restrictions: &[Restriction::TwoLevels],
+        source: "Graham et al.: Cheetah, 2011 (between groups first, then inside them)",
+        pieces: two_hop_pieces,
+        cost: two_hop_cost,
+        build: |shape| {
+            let mut b = shape.in_place();
+            let data = b.output();
+            shape.two_hop().broadcast(&mut b, shape.root, data);
+            b.finish()
+        },
+    },
 ];
+
+/// As [`segments`], for the chain of the groups that goes on inside each of them.
+fn two_hop_pieces(model: &Model, load: &Load) -> f64 {
+    let hops = (load.groups - 2.0) * model.per_byte + (load.width - 1.0) * load.inside.per_byte;
+    (hops * load.bytes / (model.latency + model.overhead + load.inside.overhead)).sqrt().floor().max(1.0)
+}
+
+/// In one piece trees; in several chains, whose first piece goes all the way while a leader's port serves both hops.
+fn two_hop_cost(model: &Model, load: &Load) -> f64 {
+    let pieces = two_hop_pieces(model, load);
+    let (between, inside) = (model.message(load.bytes / pieces), load.inside.message(load.bytes / pieces));
+    if pieces < 2.0 {
+        return load.of_leaders().rounds * between + load.width.log2().ceil() * inside;
+    }
+    let busy = between - model.latency + inside - load.inside.latency;
+    (load.groups - 1.0) * between + (load.width - 1.0) * inside + (pieces - 1.0) * busy
+}
 
 /// The root sends to everyone, nearest rank first.
 ///
@@ -92,7 +125,7 @@ pub fn chain(b: &mut Builder, group: &Group<'_>, root: usize, data: Slice, segme
 }
 
 /// A slice in pieces of at most `segment` elements; one without elements where the slice has none.
-fn pieces(data: Slice, segment: usize) -> impl Iterator<Item = Slice> {
+pub(super) fn pieces(data: Slice, segment: usize) -> impl Iterator<Item = Slice> {
     let segment = segment.max(1);
     let count = data.length.div_ceil(segment).max(1);
     (0..count).map(move |index| data.part(index * segment, segment.min(data.length - index * segment)))
@@ -100,14 +133,6 @@ fn pieces(data: Slice, segment: usize) -> impl Iterator<Item = Slice> {
 
 /// The number of segments: `sqrt((p - 2) n beta / (latency + overhead))`, at least one. That is best when each message
 /// costs its latency, as with a rendezvous; where latency is hidden more segments would do.
-fn segments(model: &Model, load: &Load) -> f64 {
+pub(super) fn segments(model: &Model, load: &Load) -> f64 {
     ((load.size - 2.0) * load.bytes * model.per_byte / (model.latency + model.overhead)).sqrt().max(1.0)
-}
-
-/// Elements of a segment of the chain that the model finds best.
-pub(crate) fn segment(model: &Model, size: usize, elements: usize, element_bytes: usize) -> usize {
-    let load = Load::new(size.max(2), elements.saturating_mul(element_bytes));
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A small number, and at least 1.
-    let segments = segments(model, &load).round() as usize;
-    elements.div_ceil(segments).max(1)
 }

@@ -1,6 +1,6 @@
 //! Gather: everyone's input becomes a block of the root's output.
 
-use super::{Algorithm, Shape, children, parent, subtree};
+use super::{Algorithm, Shape, children, parent, subtree, whole};
 use crate::compose::{Blocks, Builder, Group};
 use crate::schedule::{Schedule, ScheduleError, Slice};
 
@@ -9,6 +9,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "linear",
         restrictions: &[],
         source: "everyone sends to the root",
+        pieces: whole,
         cost: |model, load| load.fan(model, load.bytes),
         build: |shape| build(shape, linear),
     },
@@ -16,6 +17,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "binomial",
         restrictions: &[],
         source: "Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005",
+        pieces: whole,
         cost: |model, load| load.rounds * model.message(0.0) + (load.size - 1.0) * load.bytes * model.per_byte,
         build: |shape| build(shape, binomial),
     },
@@ -23,7 +25,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
 
 type Emit = fn(&mut Builder, &Group<'_>, usize, Slice, Slice);
 
-fn build(shape: &Shape, emit: Emit) -> Result<Schedule, ScheduleError> {
+fn build(shape: &Shape<'_>, emit: Emit) -> Result<Schedule, ScheduleError> {
     let total = shape.total()?;
     let mut b = Builder::new(shape.rank, shape.size, shape.elements, if shape.is_root() { total } else { 0 });
     let (own, all) = (b.input(), b.output());

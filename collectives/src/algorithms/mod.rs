@@ -14,11 +14,14 @@ pub mod broadcast;
 pub mod gather;
 pub mod reduce;
 pub mod scatter;
+pub mod two_hop;
 
 use crate::compose::{Builder, Group};
-use crate::price::Model;
+use crate::groups::Groups;
+use crate::price::{Model, Network};
 use crate::schedule::{Schedule, ScheduleError};
 use std::fmt;
+use two_hop::TwoHop;
 
 /// A collective operation, with the buffers that its schedules use. `n` stands for [`Shape::elements`], p for the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,7 +109,7 @@ impl fmt::Display for Collective {
 
 /// One rank's view of a call: all that an algorithm is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct Shape<'a> {
     /// The rank that calls.
     pub rank: usize,
     /// The number of ranks.
@@ -117,11 +120,19 @@ pub struct Shape {
     pub elements: usize,
     /// The most elements of one message of the algorithms that cut the data for a pipeline; others ignore it.
     pub segment: usize,
+    /// Which ranks belong together, for the algorithms in two hops; others ignore it.
+    pub groups: &'a Groups,
+    /// How many ranks of each group lead, each its share of the data, in algorithms that can have several.
+    pub leaders: usize,
 }
 
-impl Shape {
+impl Shape<'_> {
     fn group(&self) -> Group<'static> {
         Group::all(self.rank, self.size)
+    }
+
+    fn two_hop(&self) -> TwoHop<'_> {
+        TwoHop::new(self.groups, self.rank, self.segment)
     }
 
     /// A builder with the buffers of a collective that works on the output alone.
@@ -140,7 +151,13 @@ impl Shape {
 
     fn checked(&self) -> Result<(), ScheduleError> {
         let worst = self.rank.max(self.root);
-        if worst < self.size { Ok(()) } else { Err(ScheduleError::Rank { rank: worst, size: self.size }) }
+        if worst >= self.size {
+            return Err(ScheduleError::Rank { rank: worst, size: self.size });
+        }
+        if self.groups.size() != self.size {
+            return Err(ScheduleError::Groups { ranks: self.groups.size(), size: self.size });
+        }
+        Ok(())
     }
 }
 
@@ -152,15 +169,21 @@ pub enum Restriction {
     CommutativeOnly,
     /// It works for 1, 2, 4, 8, … ranks.
     PowerOfTwoSize,
+    /// It needs several groups, and several ranks in one of them.
+    TwoLevels,
+    /// It combines values group by group, which is the order of the ranks where groups are runs of neighbours.
+    CommutativeUnlessRuns,
 }
 
 impl Restriction {
-    /// Whether a call with so many ranks and such an operator is allowed.
+    /// Whether it allows a call among such groups with such an operator.
     #[must_use]
-    pub fn allows(self, size: usize, commutative: bool) -> bool {
+    pub fn allows(self, groups: &Groups, commutative: bool) -> bool {
         match self {
             Restriction::CommutativeOnly => commutative,
-            Restriction::PowerOfTwoSize => size.is_power_of_two(),
+            Restriction::PowerOfTwoSize => groups.size().is_power_of_two(),
+            Restriction::TwoLevels => groups.are_two_levels(),
+            Restriction::CommutativeUnlessRuns => commutative || groups.keep_rank_order(),
         }
     }
 }
@@ -170,6 +193,8 @@ impl fmt::Display for Restriction {
         f.write_str(match self {
             Restriction::CommutativeOnly => "the operator must commute",
             Restriction::PowerOfTwoSize => "the number of ranks must be a power of two",
+            Restriction::TwoLevels => "there must be several groups, and several ranks in one of them",
+            Restriction::CommutativeUnlessRuns => "the operator must commute, or each group be a run of ranks",
         })
     }
 }
@@ -183,8 +208,10 @@ pub struct Algorithm {
     pub restrictions: &'static [Restriction],
     /// The paper or the program that it comes from.
     pub source: &'static str,
+    /// Into how many pieces the model would cut the data.
+    pieces: fn(&Model, &Load) -> f64,
     cost: fn(&Model, &Load) -> f64,
-    build: fn(&Shape) -> Result<Schedule, ScheduleError>,
+    build: fn(&Shape<'_>) -> Result<Schedule, ScheduleError>,
 }
 
 impl Algorithm {
@@ -192,21 +219,47 @@ impl Algorithm {
     ///
     /// # Errors
     /// [`ScheduleError`] when rank or root is not below the size, or there are more elements than can be counted.
-    pub fn schedule(&self, shape: &Shape) -> Result<Schedule, ScheduleError> {
+    pub fn schedule(&self, shape: &Shape<'_>) -> Result<Schedule, ScheduleError> {
         shape.checked()?;
         (self.build)(shape)
     }
 
     /// The first restriction that forbids it, if one does.
     #[must_use]
-    pub fn forbidden(&self, size: usize, commutative: bool) -> Option<Restriction> {
-        self.restrictions.iter().copied().find(|restriction| !restriction.allows(size, commutative))
+    pub fn forbidden(&self, groups: &Groups, commutative: bool) -> Option<Restriction> {
+        self.restrictions.iter().copied().find(|restriction| !restriction.allows(groups, commutative))
     }
 
-    /// Seconds that the formula of its documentation gives, on a model.
+    /// Whether it combines values in the order of the ranks among such groups.
     #[must_use]
-    pub fn cost(&self, model: &Model, size: usize, bytes: usize) -> f64 {
-        if size <= 1 { 0.0 } else { (self.cost)(model, &Load::new(size, bytes)) }
+    pub fn keeps_rank_order(&self, groups: &Groups) -> bool {
+        self.restrictions.iter().all(|restriction| match restriction {
+            Restriction::CommutativeOnly => false,
+            Restriction::CommutativeUnlessRuns => groups.keep_rank_order(),
+            _ => true,
+        })
+    }
+
+    /// Seconds that the formula of its documentation gives, on a network. Algorithms that know no groups count every
+    /// message as one between groups, if there are several.
+    #[must_use]
+    pub fn cost(&self, network: &Network, groups: &Groups, bytes: usize) -> f64 {
+        if groups.size() <= 1 {
+            return 0.0;
+        }
+        (self.cost)(network.outermost(groups), &Load::new(network, groups, bytes))
+    }
+
+    /// The most elements of a message that the network finds best, for algorithms that cut the data; else all of them.
+    #[must_use]
+    pub fn segment(&self, network: &Network, groups: &Groups, elements: usize, element_bytes: usize) -> usize {
+        if groups.size() <= 1 {
+            return elements.max(1);
+        }
+        let load = Load::new(network, groups, elements.saturating_mul(element_bytes));
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A small number, and at least 1.
+        let pieces = (self.pieces)(network.outermost(groups), &load).round() as usize;
+        elements.div_ceil(pieces.max(1)).max(1)
     }
 }
 
@@ -230,17 +283,98 @@ struct Load {
     power_of_two: bool,
     /// Bytes of one rank (n).
     bytes: f64,
+    /// Groups (N).
+    groups: f64,
+    /// Ranks of the largest group (g).
+    width: f64,
+    /// Whether groups are runs of ranks.
+    runs: bool,
+    /// What messages and reductions inside a group cost.
+    inside: Model,
 }
 
 impl Load {
     // Sizes are far below the 2^53 where this would round.
     #[allow(clippy::cast_precision_loss)]
-    fn new(size: usize, bytes: usize) -> Load {
+    fn new(network: &Network, groups: &Groups, bytes: usize) -> Load {
+        let size = groups.size();
         Load {
             size: size as f64,
             rounds: f64::from(size.next_power_of_two().trailing_zeros()),
             power_of_two: size.is_power_of_two(),
             bytes: bytes as f64,
+            groups: groups.count() as f64,
+            width: groups.widths().1 as f64,
+            runs: groups.keep_rank_order(),
+            inside: network.inside,
+        }
+    }
+
+    /// The same for the leaders of the groups alone.
+    fn of_leaders(&self) -> Load {
+        Load {
+            size: self.groups,
+            rounds: self.groups.log2().ceil(),
+            power_of_two: self.groups.log2().fract() == 0.0,
+            width: 1.0,
+            ..*self
+        }
+    }
+
+    /// The same for so many bytes.
+    fn of_bytes(&self, bytes: f64) -> Load {
+        Load { bytes, ..*self }
+    }
+
+    /// A message that each of p - 1 ranks passes on to the rank next to it: most of them are in the same group if groups
+    /// are runs of ranks, and the ports between groups set the pace.
+    fn neighbours(&self, model: &Model, bytes: f64) -> f64 {
+        let crossing = if self.runs { 1.0 / self.width } else { 1.0 };
+        let latency = crossing * model.latency + (1.0 - crossing) * self.inside.latency;
+        (self.size - 1.0) * (latency + model.overhead + bytes * model.per_byte)
+    }
+
+    /// The average message of an algorithm in which all ranks exchange with one at distance 1, 2, 4, …: the small
+    /// distances stay inside the groups if these are runs of ranks; in the others a whole group shares a port.
+    fn all_at_once(&self, model: &Model) -> Model {
+        self.average(model, self.width)
+    }
+
+    /// The average message of a tree, of which a few links only are between groups, if these are runs of ranks.
+    fn along_tree(&self, model: &Model) -> Model {
+        self.average(model, if self.runs { 1.0 } else { self.width })
+    }
+
+    /// The port time of everyone's data on its way to everyone: that of the other groups once for each rank of the group.
+    fn everyone_s_data(&self, model: &Model) -> f64 {
+        let others = self.size - self.width;
+        self.bytes * ((self.width - 1.0) * self.inside.per_byte + others * self.width * model.per_byte)
+    }
+
+    /// The average message when every rank has one for each other rank.
+    fn in_turn(&self, model: &Model) -> Model {
+        let near = (self.width - 1.0) / (self.size - 1.0);
+        let mix = |inside: f64, between: f64| near * inside + (1.0 - near) * self.width * between;
+        Model {
+            overhead: mix(self.inside.overhead, model.overhead),
+            per_byte: mix(self.inside.per_byte, model.per_byte),
+            ..*model
+        }
+    }
+
+    fn average(&self, model: &Model, crowd: f64) -> Model {
+        if self.width <= 1.0 || self.groups <= 1.0 {
+            return *model;
+        }
+        // Of groups that are no power of two some partners at small distances are in the next one.
+        let rounds = if self.width.log2().fract() == 0.0 { self.width.log2() } else { self.width.log2().floor() - 1.0 };
+        let inner = if self.runs { rounds.max(0.0) / self.size.log2() } else { 0.0 };
+        let mix = |inside: f64, between: f64| inner * inside + (1.0 - inner) * between;
+        Model {
+            latency: mix(self.inside.latency, model.latency),
+            overhead: mix(self.inside.overhead, crowd * model.overhead),
+            per_byte: mix(self.inside.per_byte, crowd * model.per_byte),
+            per_byte_reduced: model.per_byte_reduced,
         }
     }
 
@@ -249,19 +383,48 @@ impl Load {
         model.latency + (self.size - 1.0) * (model.overhead + bytes * model.per_byte)
     }
 
-    /// Part of the data that other ranks have: (p - 1) / p.
-    fn others(&self) -> f64 {
-        (self.size - 1.0) / self.size
-    }
-
     /// A power of two of ranks takes no fold; others send all data to a partner first and get it back at the end.
     fn folding(&self, model: &Model) -> f64 {
+        // Partners are neighbours.
+        let model = if self.runs && self.width > 1.0 { &self.inside } else { model };
         if self.power_of_two { 0.0 } else { 2.0 * model.message(self.bytes) + model.reduction(self.bytes) }
     }
 
     /// Rounds among the ranks that are left after the fold: ⌊log2 p⌋.
     fn core_rounds(&self) -> f64 {
         if self.power_of_two { self.rounds } else { self.rounds - 1.0 }
+    }
+}
+
+/// The pieces of an algorithm that does not cut the data.
+fn whole(_: &Model, _: &Load) -> f64 {
+    1.0
+}
+
+/// Stages that work at the same time, each on another piece of the data: seconds of each stage for so many bytes.
+struct Pipeline<F>(F);
+
+impl<F: Fn(f64) -> [f64; 3]> Pipeline<F> {
+    /// The number of pieces that ends soonest: `sqrt(n (sum of the betas - beta_m) / alpha_m)`, m being the slowest stage.
+    fn pieces(&self, bytes: f64) -> f64 {
+        let (start, whole) = ((self.0)(0.0), (self.0)(bytes));
+        let (mut slowest, mut others) = (0, 0.0);
+        for stage in 0..whole.len() {
+            if whole[stage] > whole[slowest] {
+                slowest = stage;
+            }
+            others += whole[stage] - start[stage];
+        }
+        others -= whole[slowest] - start[slowest];
+        (others / start[slowest].max(f64::MIN_POSITIVE)).sqrt().clamp(1.0, bytes.max(1.0))
+    }
+
+    /// The time of so many bytes in the best number of pieces: the first through all stages, the others through the
+    /// slowest.
+    fn cost(&self, bytes: f64) -> f64 {
+        let pieces = self.pieces(bytes);
+        let stages = (self.0)(bytes / pieces);
+        stages.iter().sum::<f64>() + (pieces - 1.0) * stages.iter().fold(0.0, |slowest: f64, &stage| slowest.max(stage))
     }
 }
 
@@ -326,7 +489,8 @@ mod tests {
 
     #[test]
     fn a_root_that_does_not_exist_makes_no_schedule() {
-        let shape = Shape { rank: 0, size: 4, root: 4, elements: 1, segment: 1 };
+        let groups = Groups::apart(4);
+        let shape = Shape { rank: 0, size: 4, root: 4, elements: 1, segment: 1, groups: &groups, leaders: 1 };
         let broadcast = &Collective::Broadcast.algorithms()[0];
         assert_eq!(broadcast.schedule(&shape), Err(ScheduleError::Rank { rank: 4, size: 4 }));
     }
@@ -335,7 +499,8 @@ mod tests {
     fn more_elements_than_can_be_counted_make_no_schedule() {
         for collective in [Collective::Gather, Collective::AllGather, Collective::Scatter, Collective::AllToAll] {
             for algorithm in collective.algorithms() {
-                let shape = Shape { rank: 0, size: 4, root: 0, elements: usize::MAX / 2, segment: 1 };
+                let (groups, elements) = (Groups::apart(4), usize::MAX / 2);
+                let shape = Shape { rank: 0, size: 4, root: 0, elements, segment: 1, groups: &groups, leaders: 1 };
                 assert_eq!(algorithm.schedule(&shape), Err(ScheduleError::TooLarge), "{collective} {}", algorithm.name);
             }
         }

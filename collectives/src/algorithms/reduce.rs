@@ -1,7 +1,9 @@
 //! Reduce: everyone's slice combined into one at the root.
 
-use super::{Algorithm, Restriction, Shape, children, parent};
+use super::two_hop::Towards;
+use super::{Algorithm, Load, Pipeline, Restriction, Shape, broadcast, children, parent, whole};
 use crate::compose::{Builder, Group};
+use crate::price::Model;
 use crate::schedule::{Schedule, ScheduleError, Side, Slice};
 
 pub(super) const ALGORITHMS: &[Algorithm] = &[
@@ -9,6 +11,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "linear",
         restrictions: &[],
         source: "the root receives from everyone in rank order, a few at a time",
+        pieces: whole,
         cost: |model, load| load.fan(model, load.bytes) + model.reduction(load.bytes),
         build: |shape| build(shape, linear),
     },
@@ -16,23 +19,88 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "binomial",
         restrictions: &[Restriction::CommutativeOnly],
         source: "Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005",
-        cost: |model, load| load.rounds * (model.message(load.bytes) + model.reduction(load.bytes)),
+        pieces: whole,
+        cost: tree_cost,
         build: |shape| build(shape, binomial),
     },
     Algorithm {
         name: "binomial_ordered",
         restrictions: &[],
         source: "the same tree rooted at rank 0, which keeps the order of the ranks, and one message to the root",
-        cost: |model, load| {
-            load.rounds * (model.message(load.bytes) + model.reduction(load.bytes)) + model.message(load.bytes)
-        },
+        pieces: whole,
+        cost: |model, load| tree_cost(model, load) + model.message(load.bytes),
         build: |shape| build(shape, binomial_ordered),
+    },
+    Algorithm {
+        name: "chain",
+        restrictions: &[Restriction::CommutativeOnly],
+        source: "Pjesivac-Grbovic et al.: Performance analysis of MPI collective operations, 2005 (pipeline)",
+        pieces: broadcast::segments,
+        cost: |model, load| {
+            let segments = broadcast::segments(model, load);
+            let piece = load.bytes / segments;
+            let message = model.message(piece) + model.reduction(piece);
+            load.neighbours(model, load.bytes / segments) + (segments - 1.0) * (message - model.latency)
+        },
+        build: |shape| {
+            let segment = shape.segment;
+            build(shape, |b, group, root, own, result| {
+                let own = broadcast::pieces(own, segment);
+                let mut result = result.map(|result| broadcast::pieces(result, segment));
+                for piece in own {
+                    chain(b, group, root, piece, result.as_mut().and_then(Iterator::next));
+                }
+            })
+        },
+    },
+    Algorithm {
+        name: "two_hop",
+        restrictions: &[Restriction::TwoLevels, Restriction::CommutativeUnlessRuns],
+        source: "Graham et al.: Cheetah, 2011, and Luo et al.: HAN, 2020 (a tree inside groups, a tree between them)",
+        pieces: |model, load| two_hop_stages(model, load, load.of_leaders().rounds).pieces(load.bytes),
+        cost: |model, load| two_hop_stages(model, load, load.of_leaders().rounds).cost(load.bytes),
+        build: |shape| build_two_hop(shape, binomial_ordered),
+    },
+    Algorithm {
+        name: "two_hop_chain",
+        restrictions: &[Restriction::TwoLevels, Restriction::CommutativeOnly],
+        source: "the same with a pipelined chain of the groups: each link between groups carries the data once",
+        pieces: |model, load| two_hop_stages(model, load, 1.0).pieces(load.bytes * (load.groups - 1.0)),
+        cost: |model, load| two_hop_chain_cost(model, load),
+        build: |shape| build_two_hop(shape, chain),
     },
 ];
 
-type Emit = fn(&mut Builder, &Group<'_>, usize, Slice, Option<Slice>);
+fn tree_cost(model: &Model, load: &Load) -> f64 {
+    load.rounds * (load.along_tree(model).message(load.bytes) + model.reduction(load.bytes))
+}
 
-fn build(shape: &Shape, emit: Emit) -> Result<Schedule, ScheduleError> {
+/// The tree inside the groups, and `rounds` messages one after the other between them.
+fn two_hop_stages(model: &Model, load: &Load, rounds: f64) -> Pipeline<impl Fn(f64) -> [f64; 3]> {
+    let (model, inside, inner) = (*model, load.inside, load.width.log2().ceil());
+    Pipeline(move |bytes| {
+        let stage = |model: &Model, rounds: f64| rounds * (model.message(bytes) + model.reduction(bytes));
+        [stage(&inside, inner), stage(&model, rounds), 0.0]
+    })
+}
+
+/// The first piece goes through the groups one after the other, the others follow.
+fn two_hop_chain_cost(model: &Model, load: &Load) -> f64 {
+    let stages = two_hop_stages(model, load, 1.0);
+    let pieces = stages.pieces(load.bytes * (load.groups - 1.0));
+    let [inside, between, _] = (stages.0)(load.bytes / pieces);
+    inside + (load.groups - 1.0) * between + (pieces - 1.0) * inside.max(between)
+}
+
+fn build_two_hop(shape: &Shape<'_>, between: Towards) -> Result<Schedule, ScheduleError> {
+    let hops = shape.two_hop();
+    build(shape, |b, _, root, own, result| hops.reduce(b, root, own, result, between))
+}
+
+fn build(
+    shape: &Shape<'_>,
+    emit: impl FnOnce(&mut Builder, &Group<'_>, usize, Slice, Option<Slice>),
+) -> Result<Schedule, ScheduleError> {
     let output = if shape.is_root() { shape.elements } else { 0 };
     let mut b = Builder::new(shape.rank, shape.size, shape.elements, output);
     let (input, output) = (b.input(), b.output());
@@ -155,6 +223,37 @@ pub fn binomial_ordered(b: &mut Builder, group: &Group<'_>, root: usize, own: Sl
     }
     if root != 0 && rank == root {
         b.receive(group.peer(0), result.unwrap_or(own));
+    }
+}
+
+/// One piece on its way along a chain that ends at the root: everyone combines what comes from the rank ahead and passes
+/// it on. Pieces that follow each other make a pipeline.
+///
+/// Combined in cyclic order from the root, so that the operator must commute. Cost with K pieces:
+/// `(p - 1) latency + (p - 2 + K) (overhead + (n / K) (beta + gamma))`.
+pub fn chain(b: &mut Builder, group: &Group<'_>, root: usize, own: Slice, result: Option<Slice>) {
+    let size = group.size();
+    let v = (group.rank() + size - root) % size;
+    let value = if v + 1 == size {
+        match result.filter(|result| *result != own) {
+            Some(result) => {
+                b.copy(own, result);
+                result
+            }
+            None => own,
+        }
+    } else {
+        let mut sum = Accumulator::new(own, result.unwrap_or(own), 1);
+        if result.is_none() {
+            // What passes through must not change this rank's own data.
+            sum.result = b.scratch(own.length);
+        }
+        sum.absorb_own(b);
+        sum.absorb(b, group.ahead(1));
+        sum.value.unwrap_or(own)
+    };
+    if v > 0 {
+        b.send(group.behind(1), value);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Scatter: each rank gets its block of the root's input.
 
 use super::gather::runs;
-use super::{Algorithm, Shape, children, parent, subtree};
+use super::{Algorithm, Shape, children, parent, subtree, whole};
 use crate::compose::{Blocks, Builder, Group};
 use crate::schedule::{Schedule, ScheduleError, Slice};
 
@@ -10,6 +10,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "linear",
         restrictions: &[],
         source: "the root sends to everyone",
+        pieces: whole,
         cost: |model, load| load.fan(model, load.bytes),
         build: |shape| build(shape, linear),
     },
@@ -17,6 +18,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "binomial",
         restrictions: &[],
         source: "Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005",
+        pieces: whole,
         cost: |model, load| load.rounds * model.message(0.0) + (load.size - 1.0) * load.bytes * model.per_byte,
         build: |shape| build(shape, binomial),
     },
@@ -24,7 +26,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
 
 type Emit = fn(&mut Builder, &Group<'_>, usize, Slice, Slice);
 
-fn build(shape: &Shape, emit: Emit) -> Result<Schedule, ScheduleError> {
+fn build(shape: &Shape<'_>, emit: Emit) -> Result<Schedule, ScheduleError> {
     let total = shape.total()?;
     let mut b = Builder::new(shape.rank, shape.size, if shape.is_root() { total } else { 0 }, shape.elements);
     let (all, own) = (b.input(), b.output());

@@ -14,6 +14,14 @@ pub enum ScheduleError {
         /// The communicator's size.
         size: usize,
     },
+    /// The groups are those of another communicator.
+    #[error("the groups have {ranks} ranks, the communicator has {size}")]
+    Groups {
+        /// Ranks in the groups.
+        ranks: usize,
+        /// The communicator's size.
+        size: usize,
+    },
     /// A slice is larger than its buffer.
     #[error("step {step}: {slice} lies outside the {available} elements of the {}", slice.buffer)]
     OutOfBounds {

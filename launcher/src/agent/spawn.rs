@@ -274,13 +274,18 @@ fn find_program(program: &OsStr, directory: &Path, path: Option<&OsStr>) -> Resu
         }
     }
     Err(not_executable.unwrap_or_else(|| {
+        let shown = program.display();
+        let way_out = if program.as_bytes().contains(&b' ') {
+            "the program and each of its arguments are words of their own, without quotes around all of them"
+                .to_string()
+        } else if program.as_bytes().contains(&b'=') {
+            format!("to set a variable for every rank write -x {shown}")
+        } else {
+            format!("write its path, for example ./{shown}")
+        };
         Refusal::new(
             SpawnFailure::NotFound,
-            format!(
-                "the program {} was not found in PATH ({}): write its path, for example ./{0}",
-                program.display(),
-                path.display()
-            ),
+            format!("the program {shown} was not found in PATH ({}): {way_out}", path.display()),
         )
     }))
 }
@@ -330,6 +335,10 @@ mod tests {
         assert_eq!(find("sh", Some("/nowhere:/bin")).unwrap(), Path::new("/bin/sh"));
         assert_eq!(kind(find("prog", Some("/bin"))), SpawnFailure::NotFound);
         assert_eq!(kind(find("./none", None)), SpawnFailure::NotFound);
+        for (program, way_out) in [("prog -x", "words of their own"), ("A=1", "-x A=1"), ("none", "./none")] {
+            let reason = find(program, Some("/bin")).unwrap_err().reason;
+            assert!(reason.contains(way_out), "{reason}");
+        }
         assert_eq!(kind(find("/", None)), SpawnFailure::NotExecutable);
     }
 

@@ -27,6 +27,13 @@ const TABLE: &[Foreign] = &[
     foreign(&["rankfile", "rf"], OMPI, "--map-by rankfile:FILE"),
     foreign(&["byslot"], OMPI, "--map-by slot"),
     foreign(&["bynode"], OMPI, "--map-by node"),
+    foreign(&["bycore"], OMPI, "--map-by core"),
+    foreign(&["ppr"], OMPI, "--map-by ppr:N:RESOURCE"),
+    foreign(&["npersocket"], OMPI, "--map-by ppr:N:package"),
+    foreign(&["pernode"], OMPI, "-ppn 1"),
+    foreign(&["nolocal", "skip-launch-node"], "Open MPI, MPICH", "a hostfile without this host"),
+    foreign(&["max-vm-size", "novm"], OMPI, "nothing: only hosts that get a rank are contacted"),
+    foreign(&["cf", "cartofile", "topolib"], "Open MPI, MPICH", "nothing: hwloc describes each host"),
     foreign(&["N", "perhost", "ntasks-per-node"], "all", "-ppn N"),
     foreign(&["distribution", "m"], SRUN, "--map-by node or slot, and --rank-by"),
     foreign(
@@ -34,10 +41,22 @@ const TABLE: &[Foreign] = &[
         "Open MPI, srun",
         "--bind-to none, hwthread, core, l3, numa or package",
     ),
-    foreign(&["cpu-set"], OMPI, "taskset 'in front of rsrun': ranks stay inside the processors that it was given"),
+    foreign(
+        &["cpu-set", "cpu-list"],
+        OMPI,
+        "taskset 'in front of rsrun': ranks stay inside the processors that it was given; or --map-by rankfile:FILE",
+    ),
+    foreign(&["membind"], MPICH, "nothing: memory comes from the NUMA domain of the rank's cores"),
+    foreign(&["gpus-per-proc"], MPICH, "--gpu-bind nearest, for one GPU each"),
     foreign(&["use-hwthread-cpus"], OMPI, "--bind-to hwthread"),
-    foreign(&["display", "display-map"], OMPI, "--report map,bindings"),
-    foreign(&["display-allocation"], OMPI, "--report hosts"),
+    foreign(
+        &["display", "display-map", "display-devel-map", "display-diffable-map"],
+        OMPI,
+        "--report map,bindings; for programs also --report-format json",
+    ),
+    foreign(&["display-allocation", "display-devel-allocation"], OMPI, "--report hosts"),
+    foreign(&["display-topo"], OMPI, "--report hosts, or the command rsrun topo"),
+    foreign(&["do-not-launch"], OMPI, "--dry-run"),
     foreign(&["nooversubscribe", "no-oversubscribe"], OMPI, "nothing: that is the default"),
     foreign(&["am", "tune"], OMPI, "--config FILE"),
     foreign(&["gmca", "pmixmca", "prtemca"], OMPI, "--mca KEY VALUE or --set KEY=VALUE"),
@@ -51,17 +70,52 @@ const TABLE: &[Foreign] = &[
     foreign(&["personality"], OMPI, "nothing: there is one command line"),
     foreign(&["initial-hostfile", "default-hostfile"], OMPI, "-hostfile FILE"),
     foreign(
-        &["debug", "tv", "xterm", "gdb", "valgrind"],
+        &["debug", "debugger", "tv", "xterm", "gdb", "valgrind"],
         "Open MPI, MPICH",
         "--wrap 'gdb --args' or --wrap 'xterm -e gdb --args', for some ranks with --wrap-ranks 0,4-7",
     ),
     foreign(
-        &["q", "quiet", "v", "verbose", "d", "debug-daemons", "debug-devel"],
+        &[
+            "q",
+            "quiet",
+            "v",
+            "verbose",
+            "d",
+            "debug-daemons",
+            "debug-daemons-file",
+            "debug-devel",
+            "leave-session-attached",
+            "profile",
+        ],
         "Open MPI, MPICH",
         "--phases for times of the start; messages are few and cannot be silenced",
     ),
     foreign(&["output-filename", "outfile-pattern", "errfile-pattern", "output"], "all", "--output-dir DIR"),
+    foreign(&["merge-stderr-to-stdout"], OMPI, "2>&1 'behind the command line'"),
+    foreign(&["xml", "xml-file"], OMPI, "--report-format json and --status-file FILE"),
+    foreign(&["show-progress"], OMPI, "nothing: a terminal shows it by itself; the times of a start: --phases"),
     foreign(&["enable-recovery", "continuous", "disable-auto-cleanup"], "Open MPI, MPICH", "--on-failure continue"),
+    foreign(&["disable-recovery"], OMPI, "--on-failure abort, the default"),
+    foreign(&["max-restarts"], OMPI, "nothing: a rank that failed is not started again; see --on-failure continue"),
+    foreign(&["report-state-on-timeout"], OMPI, "nothing: --timeout says where every rank is"),
+    foreign(&["get-stack-traces"], OMPI, "--timeout says where every rank is; stacks: gdb or eu-stack on the host"),
+    foreign(
+        &["output-proctable", "report-pid"],
+        OMPI,
+        "--status-file FILE, at the end; while it runs: SPMD_JOB in /proc",
+    ),
+    foreign(&["report-child-jobs-separately"], OMPI, "nothing: ranks start no further ranks"),
+    foreign(
+        &["dvm", "hnp", "report-uri", "report-events", "ompi-server", "nameserver"],
+        "Open MPI, MPICH",
+        "nothing: there are no daemons between jobs, and jobs do not connect to each other",
+    ),
+    foreign(
+        &["set-cwd-to-session-dir"],
+        OMPI,
+        "-wdir DIR: there is no session directory, nothing of a job is in a file system",
+    ),
+    foreign(&["index-argv-by-rank"], OMPI, "nothing: a rank finds its number in SPMD_RANK"),
     foreign(&["f"], MPICH, "-hostfile FILE"),
     foreign(&["hosts"], MPICH, "-host a,b"),
     foreign(&["genv", "env"], MPICH, "-x NAME=VALUE"),
@@ -70,7 +124,7 @@ const TABLE: &[Foreign] = &[
         "MPICH, srun",
         "-x NAME for each variable; nothing else is passed on from here",
     ),
-    foreign(&["l", "prepend-rank", "label"], "MPICH, srun", "--tag"),
+    foreign(&["l", "prepend-rank", "prepend-pattern", "label"], "MPICH, srun", "--tag and --timestamp"),
     foreign(&["configfile", "multi-prog"], "MPICH, srun", "--app FILE, or programs between `:`"),
     foreign(
         &["launcher", "bootstrap", "rsh", "plm_rsh_agent"],
@@ -79,6 +133,20 @@ const TABLE: &[Foreign] = &[
     ),
     foreign(&["launcher-exec", "bootstrap-exec"], MPICH, "--launch-agent COMMAND"),
     foreign(&["iface"], MPICH, "--set tcp.interfaces=NAME"),
+    foreign(
+        &[
+            "do-not-resolve",
+            "fwd-mpirun-port",
+            "use-regexp",
+            "enable-instant-on-support",
+            "pmi-port",
+            "demux",
+            "localhost",
+        ],
+        "Open MPI, MPICH",
+        "nothing: there is one way to start ranks, and it opens no port",
+    ),
+    foreign(&["enable-x", "disable-x"], MPICH, "ForwardX11 in the SSH configuration, with --set launch.ssh=command"),
     foreign(&["rmk", "resource-manager"], MPICH, "-hostfile FILE or -host LIST"),
     foreign(&["info"], MPICH, "--version"),
     foreign(&["print-all-exitcodes", "usize", "disable-hostname-propagation", "order-nodes"], MPICH, "nothing"),
@@ -122,9 +190,10 @@ fn markdown() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Options;
+    use super::super::{Options, words};
     use super::*;
     use clap::CommandFactory;
+    use std::ffi::OsString;
 
     #[test]
     fn what_is_known_here_is_not_foreign_and_what_is_advised_exists() {
@@ -145,6 +214,35 @@ mod tests {
             for option in advice.split([' ', ',', ';']).filter(|word| word.starts_with('-')) {
                 let name = option.trim_start_matches('-').trim_end_matches('\'');
                 assert!(known(name), "{option} is advised for -{} and does not exist", foreign.names[0]);
+            }
+        }
+    }
+
+    /// Options without dashes as a launcher's own help lists them.
+    const PEERS: [(&str, &str); 2] =
+        [("Open MPI", include_str!("peers/openmpi-4.1.4.txt")), ("MPICH", include_str!("peers/mpich-4.0.txt"))];
+
+    #[test]
+    fn every_option_of_mpirun_is_taken_here_or_answered_with_what_to_write() {
+        let command = Options::command();
+        for (peer, list) in PEERS {
+            let options: Vec<&str> = list.lines().filter(|line| !line.starts_with('#')).collect();
+            assert!(options.len() > 40, "{peer}: {}", options.len());
+            for option in options {
+                // Spelt as people type it there: with one dash or two.
+                for dashes in ["-", "--"].into_iter().take(option.len().min(2)) {
+                    let word = format!("{dashes}{option}");
+                    let line = [OsString::from(&word), "1".into(), "2".into(), "app".into()];
+                    let said = match super::super::parse(line.to_vec()) {
+                        Ok(_) => continue,
+                        Err(failure) => failure.message,
+                    };
+                    let unknown = said.contains("unexpected argument") || said.contains("is not an option");
+                    assert!(!unknown, "{word} of {peer} is neither taken nor answered: {said}");
+                    let answered = find(option).is_some_and(|foreign| said.contains(foreign.instead));
+                    let taken = words::split(&command, line.to_vec()).options.len() > 1;
+                    assert!(answered || taken, "{word} of {peer}: {said}");
+                }
             }
         }
     }

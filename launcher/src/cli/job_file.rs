@@ -21,7 +21,10 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<AppLine>, Failure> {
     let file = File { path, text };
     let (document, errors) = DeTable::parse_recoverable(text);
     if let Some(error) = errors.iter().min_by_key(|error| error.span().map_or(0, |span| span.start)) {
-        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        if text.trim_start().starts_with('-') {
+            message += "; a job file is TOML, one [[app]] a program (see rsrun --help), not a list of command lines";
+        }
         return Err(file.wrong(error.span().map_or(0, |span| span.start), &message));
     }
     let mut apps = Vec::new();
@@ -93,10 +96,20 @@ impl File<'_> {
                         if name.get_ref().is_empty() || name.get_ref().contains(['=', '\0']) {
                             return Err(self.wrong(name.span().start, "this is no name of a variable"));
                         }
+                        if super::is_ours(name.get_ref().as_bytes()) {
+                            let text = format!("`{}`: {}", name.get_ref(), super::OURS);
+                            return Err(self.wrong(name.span().start, &text));
+                        }
                         app.options.export.push(format!("{}={text}", name.get_ref()).into());
                     }
                 }
-                "wrap" => app.options.wrap = Some(self.text_of(value, "wrap")?),
+                "wrap" => {
+                    let command = self.text_of(value, "wrap")?;
+                    if shlex::split(&command).is_none_or(|words| words.is_empty()) {
+                        return Err(self.wrong(here, "this is not a command: a quote is not closed, or it is empty"));
+                    }
+                    app.options.wrap = Some(command);
+                }
                 "wrap_ranks" => {
                     wrap_ranks_at = Some(here);
                     let text = self.text_of(value, "wrap_ranks")?;
@@ -130,6 +143,7 @@ impl File<'_> {
         let before = self.text.get(..offset).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        let message = crate::input::fit(message);
         Failure::new(ExitCode::Data, format!("{}:{line}:{column}: {message}", self.path.display()))
     }
 }
@@ -189,6 +203,9 @@ mod tests {
             ("[[app]]\nprogram = 'a'\nprogram = 'b'\n", "3:1", "duplicate"),
             ("[[app]\n", "1:", ""),
             ("[[app]]\nprogram = \"a\\u0000\"\n", "2:11", "zero byte"),
+            ("[[app]]\nprogram = 'a'\nenvironment = { SPMD_RANK = '1' }", "3:17", "not for ranks"),
+            ("[[app]]\nprogram = 'a'\nwrap = \"gdb 'x\"", "3:8", "a quote is not closed"),
+            ("-n 2 hostname\n", "1:4", "a job file is TOML"),
             ("[[app]]\nprogram = 'a'\n[[app]]\nprogram = 'b'\n", "1:1", "how many ranks of a"),
         ] {
             let message = parse(text).unwrap_err();

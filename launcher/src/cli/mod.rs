@@ -126,6 +126,10 @@ pub struct Options {
     #[arg(help_heading = help::OUTPUT, long, value_name = "DIR")]
     pub output_dir: Option<PathBuf>,
 
+    /// With --output-dir: replace the output of an earlier job there
+    #[arg(help_heading = help::OUTPUT, long, requires = "output_dir")]
+    pub output_overwrite: bool,
+
     /// With --output-dir: show the output, too
     #[arg(help_heading = help::OUTPUT, long, requires = "output_dir")]
     pub tee: bool,
@@ -159,6 +163,7 @@ pub enum OnFailure {
 /// `rsrun config`: print the configuration that a run would have.
 #[derive(Debug, Parser)]
 #[command(name = "rsrun config", about = help::CONFIG_ABOUT, disable_version_flag = true, max_term_width = 110)]
+#[command(override_usage = "rsrun config [OPTIONS] [KEY]...")]
 pub struct ConfigOptions {
     /// As JSON
     #[arg(long)]
@@ -183,6 +188,10 @@ pub struct ConfigOptions {
     /// What was set, in the order given.
     #[arg(skip)]
     pub settings: Vec<CommandLineSetting>,
+
+    /// The keys to show with everything about them; none: a table of all.
+    #[arg(skip)]
+    pub keys: Vec<String>,
 }
 
 /// Understands the command line (without the program's own name).
@@ -193,13 +202,14 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
     if words.first().is_some_and(|word| word == "config") {
         let command = ConfigOptions::command();
         let split = words::split(&command, words[1..].to_vec());
-        if let Some(extra) = split.program.first() {
-            return Err(usage(format!("unexpected `{}` after config (see rsrun config --help)", extra.display())));
-        }
         return Ok(match matches(command, "rsrun config", split.options)? {
             Ok(matches) => {
                 let mut options = ConfigOptions::from_arg_matches(&matches).map_err(|e| usage(e.to_string()))?;
                 options.settings = settings(&matches)?;
+                options.keys = split.program.iter().map(|key| key.display().to_string()).collect();
+                if let Some(option) = options.keys.iter().find(|key| key.starts_with('-')) {
+                    return Err(usage(format!("write {option} before the keys (see rsrun config --help)")));
+                }
                 Invocation::Config(Box::new(options))
             }
             Err(text) => Invocation::Text(text),
@@ -239,12 +249,17 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
             if let Some(extra) = split.program.first() {
                 return Err(usage(format!("{}: the programs are in the job file", extra.display())));
             }
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| Failure::new(ExitCode::Data, format!("the job file {}: {error}", file.display())))?;
+            let text = crate::input::text(file).map_err(|reason| {
+                Failure::new(ExitCode::Data, format!("the job file {} cannot be read: {reason}", file.display()))
+            })?;
             job_file::with_options(job_file::parse(file, &text)?, &options.app)?
         }
     };
-    Ok(Invocation::Run(Box::new(Run { options, settings, apps })))
+    let run = Run { options, settings, apps };
+    if run.ranks().is_some_and(|ranks| ranks > words::MAX_RANKS) {
+        return Err(usage(format!("all programs together have more than {} ranks", words::MAX_RANKS)));
+    }
+    Ok(Invocation::Run(Box::new(run)))
 }
 
 /// `rsrun topo …`.
@@ -316,6 +331,14 @@ fn settings(matches: &clap::ArgMatches) -> Result<Vec<CommandLineSetting>, Failu
     Ok(found.into_iter().map(|(_, setting)| setting).collect())
 }
 
+/// Whether a variable means something to rsrun, so that no rank may be given it.
+fn is_ours(name: &[u8]) -> bool {
+    name.starts_with(b"SPMD_") || name.starts_with(spmd::config::ENVIRONMENT_PREFIX.as_bytes())
+}
+
+/// What is said of such a variable.
+const OURS: &str = "variables that begin with SPMD_ or RSRUN_ are not for ranks: set keys with --set";
+
 /// The variables of `-x`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Exports {
@@ -341,11 +364,8 @@ pub fn exports(words: &[OsString]) -> Result<Exports, Failure> {
         if name.is_empty() {
             return Err(usage(format!("-x {}: the variable has no name", word.display())));
         }
-        if name.starts_with(b"SPMD_") || name.starts_with(spmd::config::ENVIRONMENT_PREFIX.as_bytes()) {
-            return Err(usage(format!(
-                "-x {}: variables that begin with SPMD_ or RSRUN_ are not for ranks: set keys with --set",
-                word.display()
-            )));
+        if is_ours(name) {
+            return Err(usage(format!("-x {}: {OURS}", word.display())));
         }
         match value {
             Some(value) => exports.variables.push((name.to_vec(), value)),

@@ -46,7 +46,7 @@ pub struct PlacementOptions {
     #[arg(long)]
     pub report_bindings: bool,
 
-    /// How reports are written: text or json
+    /// How reports are written, also those of --phases and of where ranks are: text or json
     #[arg(long, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
     pub report_format: Format,
 

@@ -24,6 +24,10 @@ fn long_options_may_have_one_dash() {
     }
     assert_eq!(run(&["-n4", "app"]).options.app.ranks, Some(4));
     assert_eq!(run(&["-np=4", "app"]).options.app.ranks, Some(4));
+    for glued in ["-np4", "--np4"] {
+        assert_eq!(run(&[glued, "app"]).options.app.ranks, Some(4));
+    }
+    assert_eq!(run(&["-ppn2", "app"]).options.placement.npernode, Some(2));
     for file in ["-hostfile", "--hostfile", "-machinefile", "--machinefile"] {
         assert_eq!(run(&[file, "h", "app"]).options.hostfile, Some(PathBuf::from("h")));
     }
@@ -69,7 +73,7 @@ fn wrong_lines_say_what_is_wrong_in_one_line() {
     assert!(error(&["-mca", "a"]).contains("mca"));
     assert!(error(&["-hostfile", "a", "-host", "b", "app"]).contains("cannot be used with"));
     assert!(error(&["--timeout", "soon", "app"]).contains("soon"));
-    assert!(error(&["config", "app"]).contains("app"));
+    assert!(error(&["config", "eager.limit", "--json"]).contains("--json before the keys"));
     assert!(error(&["config", "--al"]).contains("see rsrun config --help"));
     assert!(error(&["--tee", "app"]).contains("not provided: --output-dir <DIR>"));
     for text in [&["--np", "0", "a"][..], &["--no-such", "a"]] {
@@ -123,8 +127,12 @@ fn help_shows_examples_and_every_exit_code() {
 #[test]
 fn config_is_a_sub_command_only_as_the_first_word() {
     let Ok(Invocation::Config(options)) = parse(words(&["config", "-json", "--set", "a=b"])) else { panic!() };
-    assert!(options.json && !options.changed);
+    assert!(options.json && !options.changed && options.keys.is_empty());
     assert_eq!(options.settings[0].key, "a");
+    let Ok(Invocation::Config(options)) = parse(words(&["config", "-json", "eager.limit", "wait.policy"])) else {
+        panic!()
+    };
+    assert_eq!(options.keys, ["eager.limit", "wait.policy"]);
 }
 
 #[test]

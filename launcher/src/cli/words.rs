@@ -59,6 +59,10 @@ fn understand(command: &clap::Command, word: &[u8]) -> (Vec<u8>, usize) {
         let dashed = [b"--".as_slice(), &word[name_at..]].concat();
         return (dashed, if end < word.len() { 0 } else { values(arg) });
     }
+    if let Some(digits) = glued(command, &name) {
+        let (long, number) = name.split_at(digits);
+        return (format!("--{long}={number}").into_bytes(), 0);
+    }
     // `-npernode 2` is another launcher's option, not `-n` with a strange number.
     let short = name.chars().next().filter(|_| name_at == 1 && foreign::find(&name).is_none());
     let arg = command.get_arguments().find(|arg| {
@@ -74,12 +78,26 @@ fn understand(command: &clap::Command, word: &[u8]) -> (Vec<u8>, usize) {
     }
 }
 
+/// Where the number begins in `np4` or `ppn2`: a long option with its value glued to it, as one may write `-n4`.
+fn glued(command: &clap::Command, name: &str) -> Option<usize> {
+    let long = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let counts = |arg: &clap::Arg| arg.get_action().takes_values() && arg.get_num_args().is_none_or(|n| n == 1.into());
+    let is_long = |arg: &&clap::Arg| {
+        arg.get_long() == Some(long) || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&long))
+    };
+    let known = long.len() > 1 && command.get_arguments().find(is_long).is_some_and(counts);
+    (known && long.len() < name.len()).then_some(long.len())
+}
+
+/// The most ranks of a job.
+pub(super) const MAX_RANKS: u32 = 1_000_000;
+
 /// The value of `-n`.
 pub(super) fn count(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
         Ok(0) => Err("at least one rank is needed".to_string()),
-        Ok(ranks) if ranks <= 1_000_000 => Ok(ranks),
-        _ => Err("the number of ranks is a whole number from 1 to 1000000".to_string()),
+        Ok(ranks) if ranks <= MAX_RANKS => Ok(ranks),
+        _ => Err(format!("the number of ranks is a whole number from 1 to {MAX_RANKS}")),
     }
 }
 

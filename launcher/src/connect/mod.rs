@@ -171,6 +171,8 @@ impl Session {
         if self.spec.is_local(&self.how.own_hostname) {
             return process::run(self, &command::local(&self.nonce, self.how.stdin.as_deref()), process::Kind::Local);
         }
+        // It may run commands of the user (`Match exec`).
+        self.intake.stage("asking ssh for the configuration (ssh -G)");
         let host = match ssh_config::lookup(&self.spec, self.how.ssh) {
             Ok(host) => host,
             Err(failure) => return failure,

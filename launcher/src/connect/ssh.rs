@@ -160,7 +160,11 @@ fn algorithms(key_type: &str) -> &str {
 fn load_known_hosts(host: &SshHost) -> KnownHosts {
     let mut known = KnownHosts::default();
     for path in host.user_known_hosts.iter().chain(&host.global_known_hosts) {
-        if let Ok(bytes) = std::fs::read(path) {
+        // A pipe or a terminal would be waited for, and is no place for keys.
+        if !std::fs::metadata(path).is_ok_and(|found| found.is_file()) {
+            continue;
+        }
+        if let Ok(bytes) = crate::input::bytes(path) {
             known.add(&path.display().to_string(), &String::from_utf8_lossy(&bytes));
         }
     }

@@ -21,6 +21,8 @@ pub(super) struct EntryError {
     pub(super) message: String,
 }
 
+/// The most ranges in one word.
+const MAX_GROUPS: usize = 32;
 /// The most hosts that ranges of one word may name.
 const MAX_RANGE: usize = 65_536;
 
@@ -52,6 +54,9 @@ pub(super) fn parse(word: &str) -> Result<Entry, EntryError> {
     } else {
         let name_end = name_end(rest);
         let name = &rest[..name_end];
+        if name.matches('[').count() > MAX_GROUPS {
+            return Err(error(0, name_end, format!("more than {MAX_GROUPS} ranges in one name")));
+        }
         let names = expand(name).map_err(|(start, end, message)| error(start, end, message))?;
         for expanded in &names {
             check_host(expanded).map_err(|message| error(0, name_end, message))?;
@@ -99,6 +104,9 @@ pub(super) fn parse_slots(text: &str) -> Result<u32, String> {
     match digits(text) {
         Some(slots) if slots <= 1_000_000 => Ok(u32::try_from(slots).unwrap_or(u32::MAX)),
         Some(slots) => Err(format!("{slots} slots are more than a host can have (1000000)")),
+        None if text.contains('#') => Err(format!(
+            "the number of slots must be a whole number, not `{text}`: a comment needs a blank before its #"
+        )),
         None => Err(format!("the number of slots must be a whole number, not `{text}`")),
     }
 }

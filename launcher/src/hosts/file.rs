@@ -5,13 +5,15 @@
 //! `slots` or `cpu`. `#` begins a comment at the start of a word.
 
 use super::{HostSpec, entry};
+use crate::input;
 use std::collections::HashMap;
 use std::fmt;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The largest hostfile in bytes.
-const MAX_BYTES: u64 = 16 << 20;
+/// The most hosts that a hostfile may name.
+const MAX_HOSTS: usize = 1 << 18;
+/// How many characters of a line stand before and behind what is wrong with it.
+const AROUND: usize = 60;
 
 /// A hostfile that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -70,13 +72,26 @@ impl fmt::Display for SyntaxError {
         let Self { path, line, column, width, message, text } = self;
         let number = line.to_string();
         let margin = " ".repeat(number.len());
+        // Of a long line only what is around the place.
+        let from = (column - 1).saturating_sub(AROUND);
+        let width = (*width).min(AROUND);
+        let (before, behind) = (
+            if from > 0 { "…" } else { "" },
+            if text.chars().nth(column + width + AROUND).is_some() { "…" } else { "" },
+        );
         // Tabs would move the caret; control characters would move the cursor.
-        let shown: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let shown: String = text
+            .chars()
+            .skip(from)
+            .take(column - from + width + AROUND)
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
         write!(
             f,
-            "{path}:{line}:{column}: {message}\n  {number} | {shown}\n  {margin} | {}{}",
-            " ".repeat(column - 1),
-            "^".repeat(*width)
+            "{path}:{line}:{column}: {}\n  {number} | {before}{shown}{behind}\n  {margin} | {}{}",
+            input::fit(message),
+            " ".repeat(column - 1 - from + before.chars().count()),
+            "^".repeat(width)
         )
     }
 }
@@ -84,25 +99,8 @@ impl fmt::Display for SyntaxError {
 /// Reads and parses the hostfile at `path`.
 pub fn read(path: &Path) -> Result<Vec<HostSpec>, HostfileError> {
     let name = path.display().to_string();
-    let failed = |reason: String| HostfileError::Read { path: name.clone(), reason };
-    let file = std::fs::File::open(path).map_err(|e| failed(describe(&e)))?;
-    if file.metadata().map_err(|e| failed(describe(&e)))?.is_dir() {
-        return Err(failed("it is a directory".to_string()));
-    }
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|e| failed(describe(&e)))?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(failed(format!("it is larger than {} MiB", MAX_BYTES >> 20)));
-    }
+    let bytes = input::bytes(path).map_err(|reason| HostfileError::Read { path: name.clone(), reason })?;
     parse(&name, &bytes)
-}
-
-fn describe(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => "No such file".to_string(),
-        std::io::ErrorKind::PermissionDenied => "Permission denied".to_string(),
-        _ => error.to_string(),
-    }
 }
 
 /// Parses a hostfile's bytes; `path` is for messages.
@@ -130,6 +128,10 @@ pub fn parse(path: &str, bytes: &[u8]) -> Result<Vec<HostSpec>, HostfileError> {
             }
             hosts.push(spec);
         }
+        if hosts.len() > MAX_HOSTS {
+            let message = format!("up to this line the file names more than {MAX_HOSTS} hosts");
+            return Err(syntax(path, number, text, 0, text.len(), &message));
+        }
     }
     if hosts.is_empty() {
         return Err(HostfileError::Empty { path: path.to_string() });
@@ -152,7 +154,10 @@ fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, Li
     let Some((at, first)) = words.next() else {
         return Ok(Vec::new());
     };
-    let host = entry::parse(first).map_err(|e| (at + e.start, at + e.end, e.message))?;
+    let host = entry::parse(first).map_err(|e| {
+        let hint = first_word_hint(first).map_or_else(String::new, |hint| format!(": {hint}"));
+        (at + e.start, at + e.end, e.message + hint.as_str())
+    })?;
     let (mut slots, mut user, mut port, mut group) = (host.slots, host.user, host.port, None);
     let (mut identity, mut known_hosts) = (None, None);
     for (at, word) in words {
@@ -160,6 +165,10 @@ fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, Li
         let Some((key, value)) = word.split_once('=') else {
             let hint = if word.bytes().all(|b| b.is_ascii_digit()) {
                 format!(": did you mean slots={word}?")
+            } else if word == "\\" {
+                ": a line does not go on in the next one".to_string()
+            } else if text[at + word.len()..].trim_start().starts_with('=') {
+                format!(": there are no blanks around `=`: write {word}=VALUE")
             } else {
                 format!(": after the host come {WORDS}")
             };
@@ -174,6 +183,9 @@ fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, Li
                 user.replace(value.to_string()).is_some()
             }
             "group" if value.is_empty() => return Err(value_error("the group has no name".to_string())),
+            "group" if value.chars().any(char::is_control) => {
+                return Err(value_error("the name of a group has no control characters".to_string()));
+            }
             "group" => group.replace(value.to_string()).is_some(),
             "identity" | "known_hosts" if value.is_empty() => {
                 return Err(value_error("the file has no name".to_string()));
@@ -181,7 +193,8 @@ fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, Li
             "identity" => identity.replace(beside(path, value)).is_some(),
             "known_hosts" => known_hosts.replace(beside(path, value)).is_some(),
             _ => {
-                return Err(bad(format!("unknown word `{key}=`: known are {WORDS}")));
+                let hint = word_hint(key, value).unwrap_or_else(|| format!("known are {WORDS}"));
+                return Err(bad(format!("unknown word `{key}=`: {hint}")));
             }
         };
         if twice {
@@ -199,6 +212,36 @@ fn parse_line(path: &str, number: usize, text: &str) -> Result<Vec<HostSpec>, Li
         place: format!("{path}:{number}"),
     };
     Ok(host.names.into_iter().map(spec).collect())
+}
+
+/// What to say of a first word that is no host, but something in the hostfiles of other launchers.
+fn first_word_hint(word: &str) -> Option<&'static str> {
+    match word {
+        _ if word.starts_with("//") || word.starts_with("/*") => Some("comments begin with #"),
+        _ if word.starts_with('^') => Some("a host is left out by leaving its line out"),
+        _ if word.starts_with("+n") || word.starts_with("+e") => {
+            Some("hosts have names here; positions like +n0 are for rankfiles")
+        }
+        _ if word.ends_with('\\') => Some("a line does not go on in the next one"),
+        _ if word.contains('#') => Some("a comment needs a blank before its #"),
+        _ if word.contains(',') && !word.contains('[') => Some("write one host a line"),
+        _ => None,
+    }
+}
+
+/// The same for a word behind the host.
+fn word_hint(key: &str, value: &str) -> Option<String> {
+    match key.replace('_', "-").as_str() {
+        "slot" | "cpu" | "cpus" | "count" | "cores" | "np" | "ppn" | "procs" | "ncpus" => {
+            Some(format!("did you mean slots={value}?"))
+        }
+        "max-slots" | "slots-max" | "cpu-max" | "max-cpu" | "count-max" | "max-count" => {
+            Some("no host gets more than its slots=N, unless --oversubscribe is given".to_string())
+        }
+        "username" | "login" => Some(format!("did you mean user={value}?")),
+        "binding" | "map" => Some("that is for all hosts: see --bind-to and --map-by".to_string()),
+        _ => None,
+    }
 }
 
 /// The blank-separated words of a line with their byte offsets, up to a word that begins with `#`.

@@ -54,8 +54,8 @@ fn files_are_relative_to_the_hostfile() {
 #[test]
 fn an_error_shows_file_line_column_and_the_offending_text() {
     assert_eq!(
-        error("a slots=4\nb slot=4\n"),
-        "hosts:2:3: unknown word `slot=`: known are slots=N, group=NAME, user=NAME, port=N, identity=FILE and known_hosts=FILE\n  2 | b slot=4\n    |   ^^^^^^"
+        error("a slots=4\nb sluts=4\n"),
+        "hosts:2:3: unknown word `sluts=`: known are slots=N, group=NAME, user=NAME, port=N, identity=FILE and known_hosts=FILE\n  2 | b sluts=4\n    |   ^^^^^^^"
     );
     assert!(error("a 8").starts_with("hosts:1:3: unexpected `8`: did you mean slots=8?"));
     assert!(error("a slots=four").starts_with("hosts:1:9: "));
@@ -67,11 +67,75 @@ fn an_error_shows_file_line_column_and_the_offending_text() {
 }
 
 #[test]
+fn what_stands_in_hostfiles_of_other_launchers_is_answered_with_what_to_write() {
+    for (text, place, says) in [
+        ("a cpu=4", "1:3", "did you mean slots=4?"),
+        ("a slots=2 max_slots=4", "1:11", "unless --oversubscribe"),
+        ("a max-slots=4", "1:3", "unless --oversubscribe"),
+        ("a username=ann", "1:3", "user=ann"),
+        ("a binding=rr", "1:3", "--bind-to"),
+        ("a slots = 4", "1:3", "no blanks around `=`: write slots=VALUE"),
+        ("// a comment", "1:1", "comments begin with #"),
+        ("a\n/* a comment */", "2:1", "comments begin with #"),
+        ("a#comment", "1:1", "a comment needs a blank before its #"),
+        ("a slots=1#comment", "1:9", "a comment needs a blank before its #"),
+        ("a \\\n slots=2", "1:3", "does not go on in the next one"),
+        ("a\\\n slots=2", "1:1", "does not go on in the next one"),
+        ("^a", "1:1", "leaving its line out"),
+        ("+n0", "1:1", "rankfiles"),
+        ("a,b", "1:1", "one host a line"),
+    ] {
+        let message = error(text);
+        assert!(message.starts_with(&format!("hosts:{place}: ")) && message.contains(says), "{text:?}: {message}");
+    }
+}
+
+#[test]
+fn an_error_is_short_and_harmless_whatever_stands_in_the_line() {
+    let long = "x".repeat(100_000);
+    for line in [
+        long.clone(),
+        format!("a slots={}", "9".repeat(100_000)),
+        format!("a {long}=1"),
+        format!("a group={long} {long}"),
+        format!("{}a", "[1]".repeat(30_000)),
+        format!("a{}", "[1]".repeat(30_000)),
+        "a\0b slots=1".to_string(),
+        "a group=\x1b[2J".to_string(),
+        "\x1b[2J".to_string(),
+        "n[1-99999999]".to_string(),
+        "n[1-300][1-300]".to_string(),
+        "n[00000000000000000000-1]".to_string(),
+    ] {
+        let message = error(&line);
+        assert!(message.starts_with("hosts:1:"), "{message}");
+        assert!(message.chars().count() < 800, "{} characters", message.chars().count());
+        assert!(!message.chars().any(|c| c.is_control() && c != '\n'), "{message:?}");
+        // The mark stands under what is wrong.
+        let lines: Vec<&str> = message.lines().collect();
+        assert!(lines[2].trim_end().chars().count() <= lines[1].chars().count(), "{message}");
+    }
+}
+
+#[test]
+fn more_hosts_than_any_machine_could_hold_are_refused() {
+    let text: String = (0..100).map(|line| format!("n{line}x[1-65000]\n")).collect();
+    assert!(error(&text).contains("more than 262144 hosts"));
+}
+
+#[test]
 fn a_host_on_two_lines_is_an_error_that_names_both() {
     let message = error("a slots=2\nb\nA slots=1\n");
     assert!(message.contains("hosts:3") && message.contains("line 1"), "{message}");
     assert!(error("n[1-3]\nn2").contains("n2"));
     assert_eq!(parse("hosts", b"a port=22\na port=23").unwrap().len(), 2);
+}
+
+#[test]
+fn names_are_never_cut_so_that_two_hosts_do_not_become_one() {
+    let text = "a.x.org\na.y.org slots=2\na slots=3\nnode-1\nnode-1-ib\nnode_1\nbob@a port=22\n";
+    let hosts: Vec<String> = names(text).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(hosts, ["a.x.org", "a.y.org", "a", "node-1", "node-1-ib", "node_1", "a"]);
 }
 
 #[test]

@@ -16,11 +16,11 @@ pub struct PlannedApp {
 }
 
 /// The programs as asked for, with the present directory and environment filled in; and the names of `-x` variables that
-/// are not set here.
+/// are not set here. `ranks`: of all programs together, if that is known.
 ///
 /// # Errors
 /// What cannot be: a variable without name, a command with an open quote, no present directory.
-pub fn plan(lines: &[AppLine]) -> Result<(Vec<PlannedApp>, Vec<String>), Failure> {
+pub fn plan(lines: &[AppLine], ranks: Option<u32>) -> Result<(Vec<PlannedApp>, Vec<String>), Failure> {
     let mut missing = Vec::new();
     let here = std::env::current_dir();
     let mut apps = Vec::new();
@@ -34,6 +34,13 @@ pub fn plan(lines: &[AppLine]) -> Result<(Vec<PlannedApp>, Vec<String>), Failure
                 return Err(Failure::new(ExitCode::Directory, message));
             }
         };
+        let last = line.options.wrap_ranks.iter().flat_map(|ranges| &ranges.0).map(|(_, last)| *last).max();
+        if let (Some(last), Some(ranks)) = (last, ranks)
+            && last >= ranks
+        {
+            let message = format!("--wrap-ranks: there is no rank {last}, the last one is {}", ranks.saturating_sub(1));
+            return Err(Failure::new(ExitCode::Usage, message));
+        }
         let exports = cli::exports(&line.options.export)?;
         missing.extend(exports.missing);
         let app = App {

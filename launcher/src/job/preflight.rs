@@ -20,8 +20,9 @@ pub(super) fn open_files(hosts: usize, limit: Option<u64>) -> Result<(), Failure
         Some(limit) => Err(Failure::new(
             ExitCode::Internal,
             format!(
-                "{hosts} hosts need {need} open files here ({PER_HOST} for each and {OWN} more), and the hard limit is \
-                 {limit}: raise it (ulimit -Hn)"
+                "{} need {need} open files here ({PER_HOST} for each and {OWN} more), and the hard limit is \
+                 {limit}: raise it (ulimit -Hn)",
+                crate::count(hosts, "host")
             ),
         )),
     }
@@ -46,6 +47,39 @@ pub(super) fn not_a_task_of_many(variable: impl Fn(&str) -> Option<String>) -> R
     }
 }
 
+/// What users believe to matter and does not: settings of another MPI, and an allocation that nobody told us to use.
+/// `named`: the user named hosts.
+pub(super) fn notes(environment: &[(String, String)], named: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    let value = |name: &str| environment.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str());
+    let nodes = value("SLURM_JOB_NUM_NODES").and_then(|number| number.parse::<u32>().ok());
+    if let (false, Some(nodes @ 2..)) = (named, nodes) {
+        let list = value("SLURM_JOB_NODELIST").unwrap_or("LIST");
+        notes.push(format!(
+            "this Slurm job has {nodes} nodes, but without -host or -hostfile every rank runs on this one; to use all: \
+             -host '{list}'"
+        ));
+    }
+    let mut foreign: Vec<_> = environment
+        .iter()
+        .filter_map(|(name, _)| Some((name.as_str(), spmd::config::foreign_variable(name)?)))
+        .collect();
+    // Those that have an equivalent first.
+    foreign.sort_by_key(|(name, variable)| (variable.key.is_none(), *name));
+    if let Some((name, variable)) = foreign.first() {
+        let more = match foreign.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more of its kind)"),
+        };
+        let here = match variable.key {
+            Some(key) => format!("here it would be --set {key}=..."),
+            None => "rsrun config lists what can be set".to_string(),
+        };
+        notes.push(format!("{name}{more} is a setting of {} and means nothing here; {here}", variable.library));
+    }
+    notes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +91,28 @@ mod tests {
         for part in ["1000 hosts", "5024 open files", "5023"] {
             assert!(message.contains(part), "{message}");
         }
+    }
+
+    #[test]
+    fn settings_of_another_mpi_and_an_allocation_that_is_not_used_are_noted_once() {
+        let environment = |variables: &[(&str, &str)]| {
+            variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect::<Vec<_>>()
+        };
+        let mpi = environment(&[("OMPI_MCA_pml", "ucx"), ("OMPI_MCA_btl_tcp_if_include", "eth0"), ("HYDRA_X", "1")]);
+        let [note] = notes(&mpi, true).try_into().unwrap();
+        assert!(
+            note.starts_with("OMPI_MCA_btl_tcp_if_include (and 2 more of its kind) is a setting of Open MPI"),
+            "{note}"
+        );
+        assert!(note.ends_with("--set tcp.interfaces=..."), "{note}");
+        let slurm =
+            environment(&[("SLURM_JOB_NUM_NODES", "4"), ("SLURM_JOB_NODELIST", "n[1-4]"), ("SLURM_NTASKS", "8")]);
+        let [note] = notes(&slurm, false).try_into().unwrap();
+        assert!(note.contains("4 nodes") && note.ends_with("-host 'n[1-4]'"), "{note}");
+        assert!(notes(&slurm, true).is_empty());
+        // Programs may use these libraries themselves; and one node is where the job runs anyway.
+        let quiet = environment(&[("UCX_TLS", "rc"), ("NCCL_DEBUG", "INFO"), ("SLURM_JOB_NUM_NODES", "1")]);
+        assert!(notes(&quiet, false).is_empty());
     }
 
     #[test]

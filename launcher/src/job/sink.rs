@@ -256,6 +256,44 @@ impl<R: Fn(SinkEvent)> Writer<R> {
     }
 }
 
+/// Makes the directory for the ranks' files. One that holds those of an earlier job is refused, or with `overwrite` they
+/// are removed: of a larger job some would be left between the new ones.
+///
+/// # Errors
+/// What is in the way, and the way out.
+pub(super) fn prepare(directory: &Path, overwrite: bool) -> Result<(), String> {
+    std::fs::create_dir_all(directory).map_err(|error| format!("the directory cannot be made: {error}"))?;
+    let entries = std::fs::read_dir(directory).map_err(|error| format!("the directory cannot be read: {error}"))?;
+    let of_a_rank = |name: &str| {
+        name.strip_prefix("rank.").is_some_and(|n| n.len() >= 4 && n.bytes().all(|digit| digit.is_ascii_digit()))
+    };
+    for entry in entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(of_a_rank)) {
+        let name = entry.file_name().display().to_string();
+        if !overwrite {
+            return Err(format!(
+                "the directory holds the output of an earlier job ({name}): name another one, or replace that output \
+                 with --output-overwrite"
+            ));
+        }
+        // Only what such a job writes.
+        for file in ["stdout", "stderr"] {
+            match std::fs::remove_file(entry.path().join(file)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(format!("{name}/{file} cannot be removed: {error}"));
+                }
+                _ => {}
+            }
+        }
+        // Fails when something else is in it, which then stays.
+        let _ = std::fs::remove_dir(entry.path());
+    }
+    // Found out now rather than when the first rank runs.
+    let probe = directory.join(format!(".rsrun.{}", std::process::id()));
+    std::fs::create_dir(&probe)
+        .and_then(|()| std::fs::remove_dir(&probe))
+        .map_err(|error| format!("nothing can be written there: {error}"))
+}
+
 /// Where a rank's two files are.
 fn rank_folder(directory: &Path, rank: u32) -> PathBuf {
     directory.join(format!("rank.{rank:04}"))

@@ -6,7 +6,7 @@ use crate::exit::{ExitCode, Failure, signal_name};
 use serde_json::{Value, json};
 use spmd::bootstrap::messages::Exit;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What is known of the job so far.
@@ -59,24 +59,70 @@ impl Status {
         })
     }
 
-    /// Writes it so that nobody ever reads half of it: under another name first.
-    pub(super) fn write(&self, file: &Path, failure: Option<&Failure>) -> io::Result<()> {
+    /// Writes it so that nobody ever reads half of it.
+    pub(super) fn write(&self, to: &Destination, failure: Option<&Failure>) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(&self.json(failure))? + "\n";
+        match to {
+            Destination::File { file, temporary } => {
+                let written = create(temporary, text.as_bytes()).and_then(|()| std::fs::rename(temporary, file));
+                if written.is_err() {
+                    let _ = std::fs::remove_file(temporary);
+                }
+                written
+            }
+            Destination::Stream(file) => {
+                std::fs::OpenOptions::new().append(true).open(file)?.write_all(text.as_bytes())
+            }
+        }
+    }
+}
+
+/// Where it is written to.
+#[derive(Debug)]
+pub(super) enum Destination {
+    /// A file that is replaced as a whole: written under another name beside it first.
+    File { file: PathBuf, temporary: PathBuf },
+    /// A terminal, a pipe or a device: nothing that could be replaced.
+    Stream(PathBuf),
+}
+
+impl Destination {
+    /// Finds out, before anything runs, whether `file` can be written at the end. A symbolic link stays and its target is
+    /// written.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub(super) fn find(file: &Path) -> io::Result<Self> {
+        let file = match std::fs::canonicalize(file) {
+            Ok(file) => {
+                let kind = std::fs::metadata(&file)?.file_type();
+                if kind.is_dir() {
+                    return Err(io::Error::other("it is a directory: name a file"));
+                }
+                if !kind.is_file() {
+                    return Ok(Self::Stream(file));
+                }
+                file
+            }
+            // What `/dev/stdout` means may have no name of its own.
+            Err(_) if std::fs::metadata(file).is_ok() => return Ok(Self::Stream(file.to_path_buf())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => file.to_path_buf(),
+            Err(error) => return Err(error),
+        };
         let name = file.file_name().ok_or_else(|| io::Error::other("this is not the name of a file"))?;
         let mut own = name.to_os_string();
         own.push(format!(".{}", std::process::id()));
         let temporary = file.with_file_name(own);
-        let text = serde_json::to_string_pretty(&self.json(failure))? + "\n";
-        let written = std::fs::File::create_new(&temporary)
-            .and_then(|mut open| {
-                open.write_all(text.as_bytes())?;
-                open.sync_all()
-            })
-            .and_then(|()| std::fs::rename(&temporary, file));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&temporary);
-        }
-        written
+        create(&temporary, b"")?;
+        std::fs::remove_file(&temporary)?;
+        Ok(Self::File { file, temporary })
     }
+}
+
+fn create(file: &Path, content: &[u8]) -> io::Result<()> {
+    let mut open = std::fs::File::create_new(file)?;
+    open.write_all(content)?;
+    open.sync_all()
 }
 
 fn shown(time: SystemTime) -> String {
@@ -94,7 +140,8 @@ mod tests {
         let file = folder.path().join("status.json");
         std::fs::write(&file, "old").unwrap();
         let status = Status { job: Some("cafe".into()), ..Status::begin() };
-        status.write(&file, Some(&Failure::new(ExitCode::Rank(7), "rank 1 exited"))).unwrap();
+        let to = |file: &Path| Destination::find(file);
+        status.write(&to(&file).unwrap(), Some(&Failure::new(ExitCode::Rank(7), "rank 1 exited"))).unwrap();
         let read: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         assert_eq!(
             (&read["job"], &read["exit_code"], &read["reason"]),
@@ -104,7 +151,24 @@ mod tests {
         // A directory cannot be replaced by a file.
         let taken = folder.path().join("taken");
         std::fs::create_dir(&taken).unwrap();
-        assert!(status.write(&taken, None).is_err());
+        assert!(to(&taken).unwrap_err().to_string().contains("directory"));
+        assert!(to(&folder.path().join("none/file")).is_err());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+    }
+
+    #[test]
+    fn a_link_stays_a_link_and_what_is_no_file_is_not_replaced_by_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link, pipe) = (folder.path().join("f"), folder.path().join("l"), folder.path().join("p"));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink("f", &link).unwrap();
+        Status::begin().write(&Destination::find(&link).unwrap(), None).unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert!(std::fs::read_to_string(&file).unwrap().contains("exit_code"));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(matches!(Destination::find(&pipe).unwrap(), Destination::Stream(_)));
+        assert!(matches!(Destination::find(Path::new("/dev/null")).unwrap(), Destination::Stream(_)));
+        Status::begin().write(&Destination::find(Path::new("/dev/null")).unwrap(), None).unwrap();
+        assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
     }
 }

@@ -4,9 +4,9 @@
 
 use super::apps;
 use super::preflight;
-use super::sink::{Sink, SinkEvent, Style};
+use super::sink::{self, Sink, SinkEvent, Style};
 use super::state::{Action, Ending, Event, Job, Plan};
-use super::status::Status;
+use super::status::{Destination, Status};
 use super::stdin::Stdin;
 use super::watch::Watch;
 use super::wishes::{self, Wishes};
@@ -16,6 +16,7 @@ use crate::connect::{self, How, Link, LinkEvent, SshClient};
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::{self, HostSpec};
 use crate::map;
+use crate::report::Format;
 use crate::settings::{self, Settings};
 use crate::{progress, sys};
 use rustix::process::{Resource, Signal, getpid, getrlimit, kill_process};
@@ -43,13 +44,22 @@ enum Message {
 /// # Errors
 /// The one failure that counts.
 pub fn run(run: &Run) -> Result<(), Failure> {
+    sys::survive_file_limits();
     let mut status = Status::begin();
+    let Some(file) = &run.options.status_file else { return supervise(run, &mut status) };
+    let shown = file.display();
+    // Before anything runs: a job of hours whose end nobody learns of is worth nothing.
+    let destination = Destination::find(file).map_err(|error| {
+        Failure::new(
+            ExitCode::Directory,
+            format!("--status-file {shown} cannot be written: {error}; nothing was started"),
+        )
+    })?;
     let result = supervise(run, &mut status);
-    let Some(file) = &run.options.status_file else { return result };
-    match status.write(file, result.as_ref().err()) {
+    match status.write(&destination, result.as_ref().err()) {
         Ok(()) => result,
         // The job's own failure is worth more.
-        Err(error) => result.and(Err(internal(&format!("--status-file {}: {error}", file.display())))),
+        Err(error) => result.and(Err(internal(&format!("--status-file {shown}: {error}")))),
     }
 }
 
@@ -82,6 +92,10 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     for name in missing {
         sink.notice(&format!("-x {name}: this variable is not set here, so it is not set for the ranks either"));
     }
+    let environment: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    preflight::notes(&environment, plan.hosts_named).iter().for_each(|note| sink.notice(note));
     status.job = Some(plan.start.job.clone());
     let shows = plan.ending != Ending::Run;
     let job = Job::new(plan, begun);
@@ -95,7 +109,7 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
         sender,
         watch: Watch::new(begun),
         progress: progress::is_possible().then(|| begun + progress::PATIENCE),
-        report_phases: run.options.phases,
+        report_phases: run.options.phases.then_some(run.options.placement.report_format),
         shows,
         picture,
         failure: None,
@@ -117,7 +131,7 @@ struct Supervisor {
     watch: Watch,
     /// When the progress line is due; none: not any more, or there is no terminal.
     progress: Option<Instant>,
-    report_phases: bool,
+    report_phases: Option<Format>,
     /// Reports are what was asked for, and belong on standard output.
     shows: bool,
     /// Where the picture goes.
@@ -267,8 +281,10 @@ impl Supervisor {
             }
         }
         progress::hide();
-        if self.report_phases {
-            self.sink.notice(&self.watch.report(Instant::now()));
+        match self.report_phases {
+            Some(Format::Text) => self.sink.notice(&self.watch.report(Instant::now())),
+            Some(Format::Json) => self.sink.show(format!("{}\n", self.watch.report_json(Instant::now()))),
+            None => {}
         }
         if let Some(job) = self.job.lost_agent() {
             descendants::end_job(job);
@@ -289,7 +305,7 @@ impl Supervisor {
 }
 
 fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new([
+    let watched = [
         libc::SIGINT,
         libc::SIGTERM,
         libc::SIGHUP,
@@ -299,7 +315,10 @@ fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
         libc::SIGTSTP,
         libc::SIGCONT,
         libc::SIGWINCH,
-    ])?;
+    ];
+    // What rsrun was started to ignore stays ignored: `nohup rsrun`, or `rsrun &` in a shell without job control.
+    let mut signals =
+        signal_hook::iterator::Signals::new(watched.into_iter().filter(|signal| !sys::is_ignored(*signal)))?;
     std::thread::Builder::new().name("signals".to_string()).spawn(move || {
         for signal in signals.forever() {
             let message =
@@ -321,7 +340,7 @@ fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> 
         (None, []) => vec![HostSpec::this_machine()],
         (None, lists) => hosts::list::parse(lists).map_err(|e| Failure::new(ExitCode::Usage, e))?,
     };
-    let (apps, missing) = apps::plan(&run.apps)?;
+    let (apps, missing) = apps::plan(&run.apps, run.ranks())?;
     let Wishes { request, detail, topologies, report, ending } = wishes::understand(run, &mut hosts)?;
     let key: [u8; 32] = crate::random(32).try_into().map_err(|_| internal("a key has 32 bytes"))?;
     let start = Start {
@@ -373,9 +392,8 @@ fn output_window(ranks: Option<u32>) -> u32 {
 fn style(options: &cli::Options, window: u32) -> Result<Style, Failure> {
     let directory = options.output_dir.clone();
     if let Some(directory) = &directory {
-        std::fs::create_dir_all(directory).map_err(|error| {
-            let text = format!("--output-dir {}: the directory cannot be made: {error}", directory.display());
-            Failure::new(ExitCode::Directory, text)
+        sink::prepare(directory, options.output_overwrite).map_err(|reason| {
+            Failure::new(ExitCode::Directory, format!("--output-dir {}: {reason}", directory.display()))
         })?;
     }
     let tag = options.tag.unwrap_or_default();

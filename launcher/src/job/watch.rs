@@ -3,6 +3,7 @@
 //! Pure: is told what happens and when, and decides nothing.
 
 use super::state::{Action, Event};
+use crate::count;
 use spmd::bootstrap::messages::{FromAgent, ToAgent};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -129,15 +130,16 @@ impl Watch {
             return format!("{} of {asked} hosts connected{}", self.agents.count, who.unwrap_or_default());
         }
         if self.spawned.count < self.ranks {
-            return format!("{} hosts, {} of {} ranks started", self.told.count, self.spawned.count, self.ranks);
+            let (hosts, ranks) = (count(self.told.count, "host"), count(self.ranks, "rank"));
+            return format!("{hosts}, {} of {ranks} started", self.spawned.count);
         }
         let missing = self.in_init.iter().position(|seen| !seen);
         let who = missing.map(|rank| format!("; waiting for rank {rank}")).unwrap_or_default();
-        format!("{} ranks started, {} in World::init{who}", self.ranks, self.hellos.count)
+        format!("{} started, {} in World::init{who}", count(self.ranks, "rank"), self.hellos.count)
     }
 
-    /// How long each phase took, in one line.
-    pub(super) fn report(&self, now: Instant) -> String {
+    /// How long each phase took: its name, what belongs to it, its time.
+    fn phases(&self, now: Instant) -> Vec<(&'static str, String, Duration)> {
         let begun_connecting = self.connecting.unwrap_or(self.begun);
         let first = match self.agents.first.filter(|_| self.agents.count > 1) {
             Some(first) => {
@@ -147,26 +149,42 @@ impl Watch {
         };
         let each = self.told_bytes.checked_div(self.ranks).unwrap_or(0);
         let phases = [
-            ("preparing".to_string(), self.connecting),
-            (format!("connecting {}{first}", hosts(self.agents.count)), self.agents.last),
-            (format!("mapping and telling ({} bytes, {each} a rank)", self.told_bytes), self.told.last),
-            (format!("starting {} ranks", self.spawned.count), self.spawned.last),
-            ("entering World::init".to_string(), self.released),
-            ("running".to_string(), self.exited.last),
-            ("ending".to_string(), Some(now)),
+            ("preparing", String::new(), self.connecting),
+            ("connecting", format!(" {}{first}", count(self.agents.count, "host")), self.agents.last),
+            ("mapping and telling", format!(" ({} bytes, {each} a rank)", self.told_bytes), self.told.last),
+            ("starting", format!(" {}", count(self.spawned.count, "rank")), self.spawned.last),
+            ("entering World::init", String::new(), self.released),
+            ("running", String::new(), self.exited.last),
+            ("ending", String::new(), Some(now)),
         ];
         let mut at = self.begun;
-        let mut parts = Vec::new();
-        for (what, until) in phases.into_iter().filter_map(|(what, until)| Some((what, until?))) {
-            parts.push(format!("{what} {}", milliseconds(until.saturating_duration_since(at))));
+        let mut taken = Vec::new();
+        for (name, about, until) in phases {
+            let Some(until) = until else { continue };
+            taken.push((name, about, until.saturating_duration_since(at)));
             at = until.max(at);
         }
+        taken
+    }
+
+    /// The phases in one line for people.
+    pub(super) fn report(&self, now: Instant) -> String {
+        let each = |(name, about, time)| format!("{name}{about} {}", milliseconds(time));
+        let parts: Vec<String> = self.phases(now).into_iter().map(each).collect();
         format!("phases: {}; together {}", parts.join(", "), milliseconds(now.saturating_duration_since(self.begun)))
     }
-}
 
-fn hosts(count: usize) -> String {
-    if count == 1 { "1 host".to_string() } else { format!("{count} hosts") }
+    /// The phases for programs: one JSON object, times in seconds.
+    pub(super) fn report_json(&self, now: Instant) -> serde_json::Value {
+        let each = |(name, _, time): (&str, String, Duration)| serde_json::json!({"phase": name, "seconds": time.as_secs_f64()});
+        serde_json::json!({
+            "phases": self.phases(now).into_iter().map(each).collect::<Vec<_>>(),
+            "together": now.saturating_duration_since(self.begun).as_secs_f64(),
+            "hosts": self.agents.count,
+            "ranks": self.spawned.count,
+            "bytes_told": self.told_bytes,
+        })
+    }
 }
 
 fn milliseconds(time: Duration) -> String {
@@ -212,7 +230,7 @@ mod tests {
         (watch.ranks, watch.in_init) = (2, vec![false; 2]);
         watch.told.note(now + 2 * MS);
         watch.event(now + 3 * MS, &spawned(0));
-        assert_eq!(line(&watch), "1 hosts, 1 of 2 ranks started");
+        assert_eq!(line(&watch), "1 host, 1 of 2 ranks started");
         watch.event(now + 4 * MS, &spawned(1));
         // Perhaps a program without a world.
         assert!(watch.is_over());
@@ -231,5 +249,8 @@ mod tests {
         ] {
             assert!(report.contains(part), "{part} is not in: {report}");
         }
+        let report = watch.report_json(now + 9 * MS);
+        assert_eq!((&report["hosts"], &report["ranks"], &report["together"]), (&2.into(), &2.into(), &0.009.into()));
+        assert_eq!(report["phases"][0], serde_json::json!({"phase": "preparing", "seconds": 0.0}));
     }
 }

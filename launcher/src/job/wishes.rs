@@ -6,7 +6,7 @@ use crate::exit::{ExitCode, Failure};
 use crate::hosts::HostSpec;
 use crate::placement::request::{MapBy, MapOption, MapWord, Request, Resource};
 use crate::placement::{GpuBind, RankBy, rankfile};
-use crate::report::{self, Topic};
+use crate::report::{self, Format, Topic};
 use crate::topology::xml;
 use spmd::bootstrap::node::{Detail, Node};
 use std::path::Path;
@@ -92,7 +92,10 @@ fn report(options: &PlacementOptions) -> report::Options {
         topics.push(Topic::Bindings);
     }
     if options.topo.is_some() {
-        topics.insert(0, Topic::Picture);
+        // Programs get what the picture shows as the description of the hosts.
+        let picture = if options.report_format == Format::Json { Topic::Hosts } else { Topic::Picture };
+        topics.retain(|topic| *topic != picture);
+        topics.insert(0, picture);
     } else if options.dry_run && topics.is_empty() {
         topics = vec![Topic::Hosts, Topic::Map, Topic::Bindings, Topic::Nics];
     }

@@ -234,10 +234,10 @@ fn deal_per_resource(
     let wanted = request.ranks.map_or(order.len(), |ranks| ranks as usize);
     if order.is_empty() || wanted > order.len() {
         let text = format!(
-            "{wanted} ranks were asked for, but {count} for each {} make only {} on {} hosts: lower -n or add hosts",
+            "{wanted} ranks were asked for, but {count} for each {} make only {} on {}: lower -n or add hosts",
             resource.name(),
             order.len(),
-            hosts.len()
+            crate::count(hosts.len(), "host")
         );
         return Err(Failure::new(ExitCode::Slots, text));
     }

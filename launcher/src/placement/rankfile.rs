@@ -9,6 +9,9 @@ use crate::exit::{ExitCode, Failure};
 use std::collections::HashMap;
 use std::path::Path;
 
+/// The most cores that all lines together may name.
+const MAX_CORES: usize = 1 << 22;
+
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -71,8 +74,9 @@ pub struct RankfileError {
 /// [`ExitCode::Data`], with file, line and column.
 pub fn read(path: &Path) -> Result<Vec<Entry>, Failure> {
     let wrong = |text: String| Failure::new(ExitCode::Data, text);
-    let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("the rankfile {}: {e}", path.display())))?;
-    parse(&path.display().to_string(), &text).map_err(|error| wrong(error.to_string()))
+    let text = crate::input::text(path)
+        .map_err(|reason| wrong(format!("the rankfile {} cannot be read: {reason}", path.display())))?;
+    parse(&path.display().to_string(), &text).map_err(|error| wrong(crate::input::fit(&error.to_string())))
 }
 
 /// Understands the text of a rankfile. Entries come in the order of ranks, `0..n` without gaps.
@@ -81,6 +85,7 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, Failure> {
 /// The first line that is wrong.
 pub fn parse(file: &str, text: &str) -> Result<Vec<Entry>, RankfileError> {
     let mut found: Vec<(usize, Entry)> = Vec::new();
+    let (mut lines, mut cores) = (HashMap::new(), 0);
     for (index, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
         let content = line.split('#').next().unwrap_or_default();
         if content.trim().is_empty() {
@@ -94,9 +99,13 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Entry>, RankfileError> {
             reason,
         };
         let entry = entry(content, format!("{file}:{number}")).map_err(|(column, reason)| error(column, reason))?;
-        if let Some((first, _)) = found.iter().find(|(_, other)| other.rank == entry.rank) {
+        if let Some(first) = lines.insert(entry.rank, number) {
             let column = content.find(|c: char| c.is_ascii_digit()).unwrap_or(0);
             return Err(error(column, format!("rank {} stands on line {first} already", entry.rank)));
+        }
+        cores += entry.place.as_ref().map_or(0, |place| place.cores.len());
+        if cores > MAX_CORES {
+            return Err(error(0, format!("up to this line ranks have more than {MAX_CORES} cores")));
         }
         found.push((number, entry));
     }
@@ -172,7 +181,9 @@ fn numbers(at: usize, text: &str) -> Result<Vec<usize>, (usize, String)> {
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         match (first.parse::<usize>(), last.parse::<usize>()) {
-            (Ok(first), Ok(last)) if first <= last && last < 65536 => found.extend(first..=last),
+            (Ok(first), Ok(last)) if first <= last && last < 65536 && found.len() <= MAX_CORES => {
+                found.extend(first..=last)
+            }
             _ => return Err((column, format!("`{part}` is not a core or a range of cores like 0-3"))),
         }
         column += part.len() + 1;
@@ -196,7 +207,16 @@ pub(super) fn plan(hosts: &[Host<'_>], entries: &[Entry], request: &Request) -> 
         };
         let host = host.ok_or_else(|| {
             let names: Vec<&str> = hosts.iter().take(8).map(|host| host.name).collect();
-            wrong(entry, format!("no such host: the job has {}", names.join(", ")))
+            let more = if hosts.len() > names.len() { " …" } else { "" };
+            let text = match &entry.host {
+                HostName::Name(name) => {
+                    format!("the job has no host `{name}`, only {}{more}", names.join(", "))
+                }
+                HostName::Position(position) => {
+                    format!("the job has no host +n{position}, only {} (counted from 0)", hosts.len())
+                }
+            };
+            wrong(entry, crate::input::fit(&text))
         })?;
         let mut seat = Seat { host, ..Seat::default() };
         if let Some(place) = &entry.place {
@@ -303,5 +323,27 @@ mod tests {
         assert!(error("rank 0=a slot=1 slot=2").starts_with("ranks:1:17: `slot=2` is too much"));
         assert!(error("rank 0=+nx").starts_with("ranks:1:8: `+nx`"));
         assert!(error("# nothing\n").contains("no rank stands"));
+        assert!(error("rank 99999999999=a").starts_with("ranks:1:6: `99999999999` is not the number"));
+        assert!(error("rank 0=a slot=0-99999999").starts_with("ranks:1:15: `0-99999999` is not a core"));
+        assert!(error("rank 0 = a").starts_with("ranks:1:6: `0` has no host"));
+        assert!(error("rank 0=a \\\nslot=0").starts_with("ranks:1:10: "));
+        let many: String = (0..100).map(|rank| format!("rank {rank}=a slot=0-65535\n")).collect();
+        assert!(error(&many).contains("more than 4194304 cores"));
+    }
+
+    #[test]
+    fn line_ends_comments_and_a_byte_order_mark_do_not_matter() {
+        let plain = parse("ranks", "rank 0=a slot=1\nrank 1=b\n").unwrap();
+        for text in [
+            "rank 0=a slot=1\r\nrank 1=b",
+            "\u{feff}rank 0=a slot=1\nrank 1=b\n",
+            "# two\n\n rank 0=a\tslot=1 # one\nrank 1=b\n",
+        ] {
+            let entries = parse("ranks", text).unwrap();
+            let shape = |entries: &[Entry]| {
+                entries.iter().map(|e| (e.rank, e.host.clone(), e.place.clone())).collect::<Vec<_>>()
+            };
+            assert_eq!(shape(&entries), shape(&plain), "{text:?}");
+        }
     }
 }

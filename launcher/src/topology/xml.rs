@@ -11,7 +11,7 @@ use std::path::Path;
 pub fn read(path: &Path) -> Result<Node, String> {
     let shown = path.display();
     // hwloc's own message would not tell a missing file from a wrong one.
-    let text = std::fs::read_to_string(path).map_err(|error| format!("the topology {shown}: {error}"))?;
+    let text = crate::input::text(path).map_err(|reason| format!("the topology {shown} cannot be read: {reason}"))?;
     if !text.contains("<topology") {
         return Err(format!("the topology {shown} is not hwloc's XML: make one on the host with lstopo FILE.xml"));
     }

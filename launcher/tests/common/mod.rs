@@ -25,12 +25,18 @@ impl Place {
         Self { home: tempfile::tempdir().unwrap(), mark: format!("rsrun-test-{}-{number}-", std::process::id()) }
     }
 
-    /// `rsrun` in this place, without anything of the machine's own configuration.
+    /// `rsrun` in this place, without anything of the machine's own configuration, and with every signal at its default,
+    /// also when the tests run under nohup or in the background.
     pub fn rsrun(&self) -> Command {
-        let mut command = Command::new(binary());
+        let mut command = Command::new("env");
+        command.arg("--default-signal").arg(binary());
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
-            if name.starts_with("RSRUN_") || name.starts_with("SPMD_") || name.starts_with("XDG_") {
+            if name.starts_with("RSRUN_")
+                || name.starts_with("SPMD_")
+                || name.starts_with("XDG_")
+                || name.starts_with("OMPI_")
+            {
                 command.env_remove(&*name);
             }
         }

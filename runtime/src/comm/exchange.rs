@@ -88,7 +88,7 @@ impl<'a> Exchange<'a> {
             ..Header::new(Kind::Eager)
         };
         let lent = From_::Lent(Lent { call: self.call, number: op });
-        let id = self.communicator.runtime().lock().start_send(peer, header, lent)?;
+        let id = self.communicator.runtime().lock().start_send(peer, header, self.communicator.inner.hint, lent)?;
         self.pending.push(Pending { op, id, sends: true });
         Ok(())
     }

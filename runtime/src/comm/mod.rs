@@ -24,9 +24,13 @@ use crate::{
     transport::record::{Header, Kind},
 };
 use buffer::{Growing, LentPair};
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use rustc_hash::FxHashMap;
+use std::{
+    any::{Any as AnyType, TypeId},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// What all communicators of a rank share.
@@ -123,6 +127,9 @@ struct Inner {
     children: AtomicU64,
     /// Collective operations begun.
     exchanges: AtomicU64,
+    /// The size hint that it was made with, in bytes; 0: none.
+    hint: usize,
+    attributes: RwLock<FxHashMap<TypeId, Arc<dyn AnyType + Send + Sync>>>,
 }
 
 impl Drop for Inner {
@@ -132,15 +139,16 @@ impl Drop for Inner {
 }
 
 impl Communicator {
-    pub(crate) fn world(shared: Arc<Shared>, rank: usize) -> Self {
+    pub(crate) fn world(shared: Arc<Shared>, rank: usize, hint: usize) -> Self {
         let members = (0..shared.host_of.len()).collect();
-        Communicator::new(shared, members, rank, 2)
+        Communicator::new(shared, members, rank, 2, hint)
     }
 
-    fn new(shared: Arc<Shared>, members: Vec<usize>, rank: usize, context: u64) -> Self {
+    fn new(shared: Arc<Shared>, members: Vec<usize>, rank: usize, context: u64, hint: usize) -> Self {
         let members: Arc<[usize]> = members.into();
         shared.runtime.lock().add_group(context, members.clone());
-        let inner = Inner { shared, members, rank, context, children: 0.into(), exchanges: 0.into() };
+        let (children, exchanges, attributes) = (0.into(), 0.into(), RwLock::default());
+        let inner = Inner { shared, members, rank, context, children, exchanges, hint, attributes };
         Communicator { inner: Arc::new(inner) }
     }
 
@@ -199,16 +207,16 @@ impl Communicator {
         let bytes = element::as_bytes(data);
         let runtime = self.runtime();
         let mut engine = runtime.lock();
-        if engine.try_send(peer, header, bytes, false)? {
+        if engine.try_send(peer, header, bytes, self.inner.hint, false)? {
             return Ok(());
         }
         if dest == self.rank() {
-            let id = engine.start_send(peer, header, From_::Owned(Box::new(Growing(data.to_vec()))))?;
+            let id = engine.start_send(peer, header, self.inner.hint, From_::Owned(Box::new(Growing(data.to_vec()))))?;
             engine.abandon_send(id);
             return Ok(());
         }
         let call = engine.new_call();
-        let id = engine.start_send(peer, header, From_::Lent(Lent { call, number: 0 }))?;
+        let id = engine.start_send(peer, header, self.inner.hint, From_::Lent(Lent { call, number: 0 }))?;
         drop(engine);
         let mut lent = LentPair { call, source: bytes, destination: &mut [] };
         let to = Activity::Send { to: narrow_rank(peer), tag: tag.unsigned_abs() };
@@ -280,9 +288,9 @@ impl Communicator {
         lent.call = engine.new_call();
         let name = Lent { call: lent.call, number: 0 };
         let receive = engine.start_receive(self.inner.context, pattern, expected, Landing::Lent(name), &mut lent)?;
-        let send = match engine.try_send(peer, header, lent.source, false) {
+        let send = match engine.try_send(peer, header, lent.source, self.inner.hint, false) {
             Ok(true) => Ok(None),
-            Ok(false) => engine.start_send(peer, header, From_::Lent(name)).map(Some),
+            Ok(false) => engine.start_send(peer, header, self.inner.hint, From_::Lent(name)).map(Some),
             Err(error) => Err(error),
         };
         drop(engine);
@@ -366,6 +374,20 @@ impl Communicator {
         self.runtime().poke()?;
         let found = self.runtime().lock().probe(self.inner.context, pattern)?;
         Ok(found.map(|envelope| self.status(&envelope)))
+    }
+
+    /// What a library keeps with a communicator, by its type: made by `make` when it is asked for first, the same for
+    /// all clones, dropped with the last one (the attributes of MPI 4.1, section 7.7). It is local to this rank.
+    pub fn attribute<T: AnyType + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        let key = TypeId::of::<T>();
+        let kept = self.inner.attributes.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let kept = kept.unwrap_or_else(|| {
+            // Made outside the lock: `make` may use the communicator. Of two that are made at once the first stays.
+            let made = Arc::new(make());
+            let mut attributes = self.inner.attributes.write().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(attributes.entry(key).or_insert(made))
+        });
+        kept.downcast().unwrap_or_else(|_| unreachable!("attributes are kept by their own type"))
     }
 
     /// Begins a collective operation: several sends and receives at once out of borrowed buffers. Every rank of the

@@ -20,7 +20,7 @@ impl Communicator {
     pub fn duplicate(&self) -> Result<Self> {
         let inner = &self.inner;
         let context = self.child_context(0);
-        Ok(Communicator::new(inner.shared.clone(), inner.members.to_vec(), inner.rank, context))
+        Ok(Communicator::new(inner.shared.clone(), inner.members.to_vec(), inner.rank, context, inner.hint))
     }
 
     /// Divides the ranks: those with the same `color` form a new communicator, in the order of `key`, then of their rank.
@@ -42,7 +42,7 @@ impl Communicator {
         chosen.sort_unstable();
         let rank = chosen.iter().position(|(_, rank)| *rank == self.rank()).unwrap_or(0);
         let members = chosen.iter().map(|(_, rank)| self.inner.members[*rank]).collect();
-        Ok(Some(Communicator::new(self.inner.shared.clone(), members, rank, context)))
+        Ok(Some(Communicator::new(self.inner.shared.clone(), members, rank, context, self.inner.hint)))
     }
 
     /// The context of the next communicator made from this one: the same on all its members, different from any other.

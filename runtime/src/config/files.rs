@@ -54,17 +54,19 @@ pub(super) fn load(
 fn layer(path: &Path, may_be_missing: bool, problems: &mut Vec<Problem>) -> Option<FileLayer> {
     match read(path) {
         Ok(text) => Some(FileLayer { path: path.to_path_buf(), text }),
-        // A file where a directory of the path should be: the configuration file does not exist either.
-        Err(error)
-            if may_be_missing && matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
-        {
-            None
-        }
+        // A file where a directory of the path should be, or a directory that is somebody else's (HOME after a change of
+        // user, in containers): there is no configuration file for us.
+        Err(_) if may_be_missing && is_missing(path) => None,
         Err(error) => {
             problems.push(Problem::File { path: path.to_path_buf(), reason: error.to_string() });
             None
         }
     }
+}
+
+fn is_missing(path: &Path) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    std::fs::metadata(path).is_err_and(|error| matches!(error.kind(), NotFound | NotADirectory | PermissionDenied))
 }
 
 fn read(path: &Path) -> io::Result<String> {

@@ -72,6 +72,30 @@ pub(super) const FOREIGN: &[Foreign] = &[
 
 const PREFIXES: &[&str] = &["ompi_mca_", "prte_mca_", "mpir_cvar_", "hydra_", "ucx_", "nccl_"];
 
+/// A variable by which another launcher or library is configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForeignVariable {
+    /// Whose it is.
+    pub library: &'static str,
+    /// Our key that means about the same, if there is one.
+    pub key: Option<&'static str>,
+}
+
+/// Whether a variable configures another MPI, which means nothing here. Variables of UCX or NCCL are not asked for:
+/// programs may use these libraries themselves.
+pub fn foreign_variable(name: &str) -> Option<ForeignVariable> {
+    const PREFIXES: &[(&str, &str)] = &[
+        ("OMPI_MCA_", OPEN_MPI),
+        ("PRTE_MCA_", PRRTE),
+        ("PMIX_MCA_", PRRTE),
+        ("MPIR_CVAR_", MPICH),
+        ("HYDRA_", HYDRA),
+        ("I_MPI_", "Intel MPI"),
+    ];
+    let (_, library) = PREFIXES.iter().find(|(prefix, _)| name.starts_with(prefix))?;
+    Some(ForeignVariable { library, key: find(name).map(|foreign| foreign.equivalent) })
+}
+
 /// The setting of another library that has this name, with or without the prefix of its environment variable.
 pub(super) fn find(name: &str) -> Option<&'static Foreign> {
     let name = name.to_ascii_lowercase();

@@ -98,20 +98,34 @@ table! {
     /// How long a blocked call spins before it yields and sleeps.
     WAIT_SPIN: Duration = "wait.spin", duration(Duration::from_micros(50), s(0)..=s(1)), read by "the runtime's waiting";
 
+    /// Which ranks collectives in two hops take as a group: those of a `host`, those whose hosts have the same `group=` in
+    /// the hostfile, or `none`.
+    COLLECTIVES_GROUPS: String = "collectives.groups", choice("host", &["host", "group", "none"]), read by "collectives";
+
+    /// Every so many neighbouring ranks are a group instead; 0: as `collectives.groups` says.
+    COLLECTIVES_GROUP_SIZE: u64 = "collectives.group_size", Kind::Count { default: 0, range: 0..=1_000_000 }, read by "collectives";
+
+    /// How many ranks of each group lead in collectives in two hops, each its share of the data; no more than the smallest
+    /// group has ranks.
+    COLLECTIVES_LEADERS: u64 = "collectives.leaders", Kind::Count { default: 1, range: 1..=1024 }, read by "collectives";
+
+    /// Pieces that collectives cut their data into, at most; 0: as the cost formula says.
+    COLLECTIVES_CHUNK_BYTES: u64 = "collectives.chunk_bytes", bytes(0, 0..=GIB), read by "collectives";
+
     /// Algorithm of `all_reduce`; `auto` chooses by ranks and bytes.
     COLLECTIVES_ALL_REDUCE: String = "collectives.all_reduce",
-        choice("auto", &["auto", "linear", "binomial", "recursive_doubling", "ring", "rabenseifner"]), read by "collectives";
+        choice("auto", &["auto", "linear", "binomial", "recursive_doubling", "ring", "rabenseifner", "two_hop", "two_hop_ring"]), read by "collectives";
 
     /// Algorithm of `broadcast`; `auto` chooses by ranks and bytes.
-    COLLECTIVES_BROADCAST: String = "collectives.broadcast", choice("auto", &["auto", "linear", "binomial", "chain"]),
+    COLLECTIVES_BROADCAST: String = "collectives.broadcast", choice("auto", &["auto", "linear", "binomial", "chain", "two_hop"]),
         read by "collectives";
 
     /// Algorithm of `reduce`; `auto` chooses by ranks and bytes.
-    COLLECTIVES_REDUCE: String = "collectives.reduce", choice("auto", &["auto", "linear", "binomial", "binomial_ordered"]),
-        read by "collectives";
+    COLLECTIVES_REDUCE: String = "collectives.reduce",
+        choice("auto", &["auto", "linear", "binomial", "binomial_ordered", "chain", "two_hop", "two_hop_chain"]), read by "collectives";
 
     /// Algorithm of `barrier`; `auto` chooses by ranks.
-    COLLECTIVES_BARRIER: String = "collectives.barrier", choice("auto", &["auto", "binomial", "dissemination"]),
+    COLLECTIVES_BARRIER: String = "collectives.barrier", choice("auto", &["auto", "binomial", "dissemination", "two_hop"]),
         read by "collectives";
 
     /// Algorithm of `gather`; `auto` chooses by ranks and bytes.
@@ -189,10 +203,17 @@ pub fn nearest(name: &str) -> Vec<&'static KeySpec> {
             .min()
     };
     let Some(least) = TABLE.iter().filter_map(distance).min() else {
-        return Vec::new();
+        // Perhaps only the end is missing: `shm.ring` for `shm.ring_bytes`.
+        let begins = |spec: &&KeySpec| wanted.chars().count() >= MIN_BEGINNING && plain(spec.name).starts_with(&wanted);
+        let begun: Vec<_> = TABLE.iter().filter(begins).collect();
+        return if begun.len() <= MAX_BEGUN { begun } else { Vec::new() };
     };
     TABLE.iter().filter(|spec| distance(spec) == Some(least)).collect()
 }
+
+/// The fewest letters that count as the beginning of a name, and the most names that are told for one.
+const MIN_BEGINNING: usize = 4;
+const MAX_BEGUN: usize = 3;
 
 fn plain(name: &str) -> String {
     clip(name).to_lowercase().replace(['.', '-'], "_")

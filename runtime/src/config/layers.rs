@@ -111,6 +111,11 @@ pub fn program_setting(name: &str, text: &str) -> Result<(String, Value), Config
     Ok((TABLE[index].name.to_string(), value))
 }
 
+/// What to say about a name that is no key: the nearest ones, or where all of them are.
+pub fn unknown_key(name: &str) -> String {
+    suggestion(name, 0, &|spec| spec.name.to_string())
+}
+
 /// Whether the launcher reads an environment variable of this name, or refuses it because it begins with `RSRUN_`.
 /// On any other host such a variable is a stray.
 pub fn is_configuration_variable(name: &OsStr) -> bool {

@@ -36,11 +36,13 @@ mod units;
 
 pub use error::{ConfigError, Place, Problem, Written};
 pub use files::{MAX_FILE_BYTES, load_files, system_file, user_file};
+pub use foreign::{ForeignVariable, foreign_variable};
 pub use keys::{find, nearest};
 pub use layers::{
     CommandLineSetting, ENVIRONMENT_PREFIX, FileLayer, Layers, is_configuration_variable, program_setting, resolve,
+    unknown_key,
 };
 pub use reference::reference_page;
-pub use report::{Filter, JsonEntry, JsonReport, JsonSource, JsonValue, Plain, json, table};
+pub use report::{Filter, JsonEntry, JsonReport, JsonSource, JsonValue, Plain, describe, json, table};
 pub use snapshot::{Difference, Entry, Snapshot, SnapshotError, Source, Value};
 pub use spec::{Key, KeySpec, Kind, Setting, Words};

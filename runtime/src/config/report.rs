@@ -9,21 +9,27 @@ use std::fmt::Write;
 
 /// Which keys are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Filter {
+pub enum Filter<'a> {
     /// Every key.
     All,
     /// Keys that some layer has set, even to the default.
     Changed,
+    /// These keys, by their own names.
+    Only(&'a [&'a str]),
 }
 
-impl Filter {
+impl Filter<'_> {
     fn admits(self, entry: &Entry) -> bool {
-        self == Self::All || entry.source != Source::Default
+        match self {
+            Self::All => true,
+            Self::Changed => entry.source != Source::Default,
+            Self::Only(keys) => keys.contains(&entry.key.as_str()),
+        }
     }
 }
 
 /// A table of key, value, source, and what was overridden (strongest first), one line per key.
-pub fn table(snapshot: &Snapshot, filter: Filter) -> String {
+pub fn table(snapshot: &Snapshot, filter: Filter<'_>) -> String {
     let mut rows = vec![["key", "value", "source", "overrode"].map(str::to_string)];
     for entry in snapshot.entries().iter().filter(|entry| filter.admits(entry)) {
         let overrode = entry.overrode.iter().rev().map(|(value, source)| format!("{} ({source})", quoted(value)));
@@ -48,6 +54,25 @@ pub fn table(snapshot: &Snapshot, filter: Filter) -> String {
     text
 }
 
+/// Everything about one key, by its name or an alias; `None`: there is no such key.
+pub fn describe(snapshot: &Snapshot, name: &str) -> Option<String> {
+    let (entry, spec) = snapshot.entries().iter().zip(TABLE).nth(super::keys::position(name)?)?;
+    let mut text = format!("{} = {} ({})\n", entry.key, quoted(&entry.value), entry.source);
+    for (value, source) in entry.overrode.iter().rev() {
+        text += &format!("  overrode  {} ({source})\n", quoted(value));
+    }
+    for line in spec.doc.trim().lines() {
+        text += &format!("  {}\n", line.trim());
+    }
+    text += &format!("  default   {}\n  allowed   {}\n", quoted(&spec.kind.default_value()), spec.kind.allowed());
+    let names = std::iter::once(spec.environment()).chain(spec.environment_aliases.iter().map(ToString::to_string));
+    text += &format!("  variable  {}\n", names.collect::<Vec<_>>().join(", "));
+    if !spec.aliases.is_empty() {
+        text += &format!("  also      {}\n", spec.aliases.join(", "));
+    }
+    Some(text + &format!("  read by   {}\n", spec.reader))
+}
+
 /// The snapshot for programs; serialises to JSON, see [`json`].
 #[derive(Debug, Serialize)]
 pub struct JsonReport<'a> {
@@ -64,6 +89,10 @@ pub struct JsonEntry<'a> {
     pub key: &'a str,
     /// `flag`, `count`, `bytes`, `duration`, `choice`, `list` or `text`.
     pub kind: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+    /// The values it takes, in words.
+    pub allowed: String,
     /// The value in force.
     #[serde(flatten)]
     pub value: JsonValue<'a>,
@@ -120,7 +149,7 @@ pub enum JsonSource<'a> {
 }
 
 /// The snapshot for programs: serialise the result, for example with `serde_json`.
-pub fn json(snapshot: &Snapshot, filter: Filter) -> JsonReport<'_> {
+pub fn json<'a>(snapshot: &'a Snapshot, filter: Filter<'_>) -> JsonReport<'a> {
     let mut hash = String::with_capacity(64);
     for byte in snapshot.hash() {
         write!(hash, "{byte:02x}").expect("a String takes everything");
@@ -130,6 +159,8 @@ pub fn json(snapshot: &Snapshot, filter: Filter) -> JsonReport<'_> {
         .map(|(entry, spec)| JsonEntry {
             key: &entry.key,
             kind: spec.kind.word(),
+            doc: spec.doc.trim(),
+            allowed: spec.kind.allowed(),
             value: json_value(&entry.value, &entry.source),
             overrode: entry.overrode.iter().map(|(value, source)| json_value(value, source)).collect(),
         })

@@ -15,6 +15,7 @@ pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime
 use crate::{
     error::{Error, Result},
     matching::Pattern,
+    protocol::{Limits, Tier},
     transport::{
         Departure, Sink, Transport,
         record::{Header, Kind, Payload},
@@ -34,13 +35,28 @@ const SLOW_POLL: u32 = 16;
 
 /// The transports of a rank and which of them reaches whom.
 pub(crate) struct Routes {
-    pub(crate) transports: Vec<Box<dyn Transport>>,
-    /// For every rank of the world an index into `transports`.
+    pub(crate) routes: Vec<Route>,
+    /// For every rank of the world an index into `routes`.
     pub(crate) to: Vec<usize>,
-    /// For every transport whether its poll costs a system call and others are polled more often.
-    pub(crate) slow: Vec<bool>,
-    /// For every transport the largest message that is sent at once.
-    pub(crate) eager: Vec<usize>,
+}
+
+/// A transport, and which way messages of which size go over it.
+pub(crate) struct Route {
+    transport: Box<dyn Transport>,
+    limits: Limits,
+    /// Its poll costs a system call and others are there: they are polled more often.
+    slow: bool,
+}
+
+impl Routes {
+    /// Adds a transport to these ranks. `eager`: the largest message that is sent at once, as configured.
+    pub(crate) fn add(&mut self, transport: Box<dyn Transport>, eager: usize, ranks: &[usize]) {
+        let limits = Limits::new(transport.capabilities(), eager);
+        ranks.iter().for_each(|rank| self.to[*rank] = self.routes.len());
+        // The first transport is the loopback, which is no reason to leave another one waiting.
+        let slow = limits.capabilities.slow_poll && self.routes.len() > 1;
+        self.routes.push(Route { transport, limits, slow });
+    }
 }
 
 pub(crate) struct Engine {
@@ -133,18 +149,25 @@ impl Engine {
 
     /// Sends at once if that takes no waiting and no bookkeeping.
     ///
-    /// `later`: it need not leave before the next progress.
-    pub(crate) fn try_send(&mut self, peer: usize, mut header: Header, bytes: &[u8], later: bool) -> Result<bool> {
+    /// `hint`: the size hint of its communicator. `later`: it need not leave before the next progress.
+    pub(crate) fn try_send(
+        &mut self,
+        peer: usize,
+        mut header: Header,
+        bytes: &[u8],
+        hint: usize,
+        later: bool,
+    ) -> Result<bool> {
         self.check(peer, "a send to it")?;
-        let small = self.is_eager(peer, bytes.len());
+        let path = self.routes.routes[self.routes.to[peer]].limits.path(bytes.len(), hint);
         let state = &mut self.core.peers[peer];
-        if !small || !state.is_clear() || !state.flow.try_send(bytes.len()) {
+        if !path.is_eager() || !state.is_clear() || !state.flow.try_send(bytes.len()) {
             return Ok(false);
         }
         header.kind = Kind::Eager as u8;
         header.payload = length_of(bytes);
         self.unflushed |= later;
-        let sent = self.transport(peer).push(peer, &header, bytes, later)?;
+        let sent = self.transport(peer).push(peer, &header, bytes, path.tier(), later)?;
         if sent {
             self.tell_sleeper(peer == self.core.rank);
         } else {
@@ -166,10 +189,17 @@ impl Engine {
         }
     }
 
-    pub(crate) fn start_send(&mut self, peer: usize, header: Header, source: Source) -> Result<OperationId> {
+    pub(crate) fn start_send(
+        &mut self,
+        peer: usize,
+        header: Header,
+        hint: usize,
+        source: Source,
+    ) -> Result<OperationId> {
         self.check(peer, "a send to it")?;
-        let eager = usize::try_from(header.total).is_ok_and(|total| self.is_eager(peer, total));
-        Ok(self.core.start_send(peer, header, eager, source))
+        let total = usize::try_from(header.total).unwrap_or(usize::MAX);
+        let path = self.routes.routes[self.routes.to[peer]].limits.path(total, hint);
+        Ok(self.core.start_send(peer, header, path, source))
     }
 
     pub(crate) fn start_receive(
@@ -253,8 +283,8 @@ impl Engine {
     /// Tells all peers that nothing more comes; `true` when the process may exit.
     pub(crate) fn finish(&mut self) -> Result<bool> {
         let mut finished = true;
-        for transport in &mut self.routes.transports {
-            finished &= transport.finish()?;
+        for route in &mut self.routes.routes {
+            finished &= route.transport.finish()?;
         }
         Ok(finished)
     }
@@ -333,8 +363,8 @@ impl Engine {
             keep_back: self.keep_back,
             buffers,
         };
-        for (transport, slow) in self.routes.transports.iter_mut().zip(&self.routes.slow) {
-            if !slow || leave_now || self.polls.is_multiple_of(SLOW_POLL) {
+        for Route { transport, slow, .. } in &mut self.routes.routes {
+            if !*slow || leave_now || self.polls.is_multiple_of(SLOW_POLL) {
                 moved |= transport.poll(&mut inbox)?;
             }
         }
@@ -424,11 +454,7 @@ impl Engine {
     }
 
     fn transport(&mut self, peer: usize) -> &mut dyn Transport {
-        &mut *self.routes.transports[self.routes.to[peer]]
-    }
-
-    fn is_eager(&self, peer: usize, bytes: usize) -> bool {
-        bytes <= self.routes.eager[self.routes.to[peer]]
+        &mut *self.routes.routes[self.routes.to[peer]].transport
     }
 
     /// Hands over what waits, peer by peer.
@@ -483,18 +509,18 @@ impl Engine {
 
     /// A record without payload.
     fn push_all(&mut self, peer: usize, header: &Header) -> Result<Handed> {
-        Ok(Handed::all_or_none(self.transport(peer).push(peer, header, &[], false)?))
+        Ok(Handed::all_or_none(self.transport(peer).push(peer, header, &[], Tier::LowLatency, false)?))
     }
 
     fn hand_over_first(&mut self, peer: usize, id: OperationId, buffers: &mut dyn Buffers) -> Result<Handed> {
-        let transport = &mut *self.routes.transports[self.routes.to[peer]];
+        let Route { transport, .. } = &mut self.routes.routes[self.routes.to[peer]];
         // Gone: its call has given up before it went out.
         let Some(send) = self.core.sends.get_mut(&id) else { return Ok(Handed::All) };
-        let mut header = send.header;
+        let (mut header, tier) = (send.header, send.path.tier());
         if header.kind == Kind::Eager as u8 {
             if let Some(bytes) = bytes_of(send, buffers) {
                 header.payload = length_of(bytes);
-                let handed = transport.push(peer, &header, bytes, false)?;
+                let handed = transport.push(peer, &header, bytes, tier, false)?;
                 if handed {
                     self.core.finish_send(id, Ok(()));
                 }
@@ -515,17 +541,17 @@ impl Engine {
     }
 
     fn hand_over_pieces(&mut self, peer: usize, id: OperationId, buffers: &mut dyn Buffers) -> Result<Handed> {
-        let transport = &mut *self.routes.transports[self.routes.to[peer]];
+        let Route { transport, limits, .. } = &mut self.routes.routes[self.routes.to[peer]];
         let Some(send) = self.core.sends.get_mut(&id) else { return Ok(Handed::All) };
         let Some(receiver) = send.receiver else { return Ok(Handed::All) };
         let start = send.sent;
         let mut sent = start;
         let Some(bytes) = bytes_of(send, buffers) else { return Ok(Handed::NotAtHand) };
         while sent < bytes.len() {
-            let piece = &bytes[sent..bytes.len().min(sent + transport.largest_payload())];
-            let header =
-                Header { id: receiver, tag: sent as u64, payload: length_of(piece), ..Header::new(Kind::Data) };
-            if !transport.push(peer, &header, piece, false)? {
+            let piece = &bytes[sent..bytes.len().min(sent + limits.capabilities.piece)];
+            let (at, payload) = (sent as u64, length_of(piece));
+            let header = Header { id: receiver, tag: at, payload, ..Header::new(Kind::Data) };
+            if !transport.push(peer, &header, piece, Tier::Bulk, false)? {
                 break;
             }
             sent += piece.len();

@@ -5,6 +5,7 @@ use crate::{
     element::Signature,
     error::Result,
     matching::{Place, Ticket},
+    protocol::Path,
     transport::record::{Header, Payload},
 };
 use std::any::Any;
@@ -82,8 +83,8 @@ pub(crate) struct Sending {
     pub(crate) peer: usize,
     /// As it goes out first; eager or announced is decided when it goes.
     pub(crate) header: Header,
-    /// The whole message may travel in one record.
-    pub(crate) eager: bool,
+    /// The way it takes when the receiver keeps up; without credit even a small message is announced.
+    pub(crate) path: Path,
     pub(crate) stage: Stage,
     pub(crate) source: Source,
     /// Bytes of a large message handed to the transport so far.

@@ -8,6 +8,7 @@ use crate::{
     element::{Element, Signature},
     error::{Error, Result},
     matching::Pattern,
+    protocol::{Path, Tier},
     transport::record::{Header, Kind, Payload},
 };
 use proptest::prelude::*;
@@ -181,7 +182,8 @@ impl Wire {
             signature: signature().0,
             ..Header::new(Kind::Eager)
         };
-        self.ranks[1].start_send(0, header, bytes.len() <= 2000, Source::Owned(Box::new(Plain(bytes))))
+        let path = if bytes.len() <= 2000 { Path::Eager(Tier::Bulk) } else { Path::Pieces };
+        self.ranks[1].start_send(0, header, path, Source::Owned(Box::new(Plain(bytes))))
     }
 
     fn receive(&mut self, pattern: Pattern) -> OperationId {

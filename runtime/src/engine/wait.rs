@@ -295,11 +295,11 @@ impl Runtime {
 impl Engine {
     /// Announces to peers that this rank sleeps, or no longer does.
     pub(super) fn arm(&mut self, asleep: bool) {
-        for transport in &mut self.routes.transports {
+        for route in &mut self.routes.routes {
             if asleep {
-                transport.arm();
+                route.transport.arm();
             } else {
-                transport.disarm();
+                route.transport.disarm();
             }
         }
     }

@@ -4,8 +4,14 @@ use super::{
     Sink, Transport,
     record::{Header, Payload},
 };
-use crate::error::Result;
+use crate::{
+    error::Result,
+    protocol::{Capabilities, Channels, Tier},
+};
 use std::collections::VecDeque;
+
+/// The largest payload of one record: the queue copies it.
+const LARGEST: usize = 1 << 20;
 
 /// Carries records from a rank to itself.
 #[derive(Debug)]
@@ -21,14 +27,22 @@ impl Loopback {
 }
 
 impl Transport for Loopback {
-    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _later: bool) -> Result<bool> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "loopback",
+            inline: 0,
+            eager: LARGEST,
+            piece: LARGEST,
+            channels: Channels::One { why: "a rank's messages to itself wait in one queue" },
+            direct_read: None,
+            slow_poll: false,
+        }
+    }
+
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _tier: Tier, _later: bool) -> Result<bool> {
         debug_assert_eq!(peer, self.rank);
         self.queue.push_back((*header, payload.to_vec()));
         Ok(true)
-    }
-
-    fn largest_payload(&self) -> usize {
-        1 << 20
     }
 
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {

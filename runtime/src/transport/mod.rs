@@ -1,14 +1,19 @@
 //! Transports carry records between ranks: within a process, over the segment of a host, or over TCP.
 //!
-//! A transport keeps the order of the records of one pair of ranks and loses none; it knows nothing of messages,
-//! matching or communicators. Nothing above asks which transport it talks to.
+//! A transport keeps one order of the records of a pair of ranks, whatever channel they take, and loses none; only pieces
+//! of large messages ([`Kind::Data`](record::Kind::Data)), which say where they belong, may come in any order among
+//! themselves and with the others. It knows nothing of messages, matching or communicators. Nothing above asks which
+//! transport it talks to: what it can do is data ([`Capabilities`]).
 
 pub(crate) mod loopback;
 pub(crate) mod record;
 pub(crate) mod shm;
 pub(crate) mod tcp;
 
-use crate::error::Result;
+use crate::{
+    error::Result,
+    protocol::{Capabilities, Tier},
+};
 use record::{Header, Payload};
 
 /// Takes what a transport has received.
@@ -30,12 +35,12 @@ pub(crate) enum Departure {
 
 /// One way to move records between ranks. Ranks are those of the world.
 pub(crate) trait Transport: Send {
-    /// Hands one record over; `false` when there is no room now (try again after `poll`). `later`: it need not leave before
-    /// the next `poll`, so that several may leave together.
-    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], later: bool) -> Result<bool>;
+    /// What it can do: the same from the time it is made on.
+    fn capabilities(&self) -> Capabilities;
 
-    /// The largest payload of one record in bytes.
-    fn largest_payload(&self) -> usize;
+    /// Hands one record over; `false` when there is no room now (try again after `poll`). `tier`: the channel to take,
+    /// where there are two. `later`: it need not leave before the next `poll`, so that several may leave together.
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], tier: Tier, later: bool) -> Result<bool>;
 
     /// Delivers what has arrived, a bounded amount; `true` when anything moved in either direction.
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool>;

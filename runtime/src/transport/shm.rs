@@ -13,6 +13,7 @@ use crate::{
         MappedLane, Segment,
         lane::{Cell, Consumer, LaneMemory, Producer},
     },
+    protocol::{Capabilities, Channels, Tier},
 };
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -138,7 +139,19 @@ impl SharedMemory {
 }
 
 impl Transport for SharedMemory {
-    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _later: bool) -> Result<bool> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "shm",
+            inline: INLINE,
+            eager: self.largest,
+            piece: self.largest,
+            channels: Channels::One { why: "shared memory moves every size over one lane, without system calls" },
+            direct_read: None,
+            slow_poll: false,
+        }
+    }
+
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _tier: Tier, _later: bool) -> Result<bool> {
         let Some(place) = self.local_of[peer].map(|place| place as usize) else { return Ok(false) };
         let Some(to) = self.peers[place].as_mut() else { return Ok(false) };
         let (cell, bytes) = pack(header, payload);
@@ -151,10 +164,6 @@ impl Transport for SharedMemory {
         }
         self.wake(place)?;
         Ok(true)
-    }
-
-    fn largest_payload(&self) -> usize {
-        self.largest
     }
 
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {

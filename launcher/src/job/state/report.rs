@@ -2,6 +2,8 @@
 
 use super::{Action, Job, Link, Phase};
 use crate::exit::{Failure, signal_name};
+use crate::report::Format;
+use serde_json::json;
 use spmd::bootstrap::messages::{Exit, ToAgent};
 use spmd::memory::Activity;
 use std::collections::HashMap;
@@ -71,7 +73,11 @@ impl Job {
         let Some(report) = self.report.take_if(|report| report.waiting.is_empty()) else { return };
         let ending = matches!(self.phase, Phase::Stopping(_) | Phase::Finished);
         if !ending || report.then.is_none() {
-            self.actions.push(Action::Show(self.report_text(now, &report.activities)));
+            let text = match self.plan.shown.format {
+                Format::Text => self.report_text(now, &report.activities),
+                Format::Json => self.report_json(now, &report.activities),
+            };
+            self.actions.push(Action::Show(text));
         }
         if let Some(failure) = report.then {
             self.fail(now, failure);
@@ -113,6 +119,27 @@ impl Job {
             text.push_str(&format!("  {line}\n"));
         }
         text
+    }
+
+    /// The same for programs: one JSON object, every rank by itself.
+    fn report_json(&self, now: Instant, activities: &HashMap<usize, Activity>) -> String {
+        let host =
+            |(index, host): (usize, &super::HostState)| json!({"host": self.host_name(index), "stage": host.stage});
+        let waiting = |(_, host): &(usize, &super::HostState)| matches!(host.link, Link::Waiting | Link::Connecting(_));
+        let rank = |rank: usize| {
+            let state = &self.ranks[rank];
+            json!({
+                "rank": rank, "host": self.host_name(state.host), "pid": state.pid,
+                "place": self.place_of(rank, activities.get(&rank).copied()),
+            })
+        };
+        let state = json!({
+            "job": self.plan.start.job,
+            "seconds": (now - self.begun).as_secs_f64(),
+            "hosts_waited_for": self.hosts.iter().enumerate().filter(waiting).map(host).collect::<Vec<_>>(),
+            "ranks": (0..self.ranks.len()).map(rank).collect::<Vec<_>>(),
+        });
+        format!("{}\n", json!({"state": state}))
     }
 
     fn place_of(&self, rank: usize, activity: Option<Activity>) -> String {

@@ -1,6 +1,6 @@
 use crate::config::foreign::FOREIGN;
 use crate::config::keys::{self, HANDLES, TABLE};
-use crate::config::{Kind, Snapshot, Value, Words, find, is_configuration_variable, nearest};
+use crate::config::{Kind, Snapshot, Value, Words, find, foreign_variable, is_configuration_variable, nearest};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -97,10 +97,24 @@ fn the_nearest_key_is_found_through_slips_of_every_kind() {
         ("low_latency_rdma_size_hnt", &["low_latency.size_hint"]),
         ("shm.low_latency_rdma_size_hint", &["low_latency.size_hint"]),
         ("connect_timeout", &["tcp.connect_timeout", "launch.connect_timeout"]),
+        // The end is missing.
+        ("shm.ring", &["shm.ring_bytes"]),
+        ("SHM_RING", &["shm.ring_bytes"]),
         ("zzz", &[]),
         ("", &[]),
     ] {
         assert_eq!(nearest(written).iter().map(|spec| spec.name).collect::<Vec<_>>(), meant, "{written:?}");
+    }
+}
+
+#[test]
+fn variables_of_another_mpi_are_known_and_those_that_programs_may_use_themselves_are_not() {
+    let found = |name: &str| foreign_variable(name).map(|variable| (variable.library, variable.key));
+    assert_eq!(found("OMPI_MCA_btl_tcp_if_include"), Some(("Open MPI", Some("tcp.interfaces"))));
+    assert_eq!(found("OMPI_MCA_pml"), Some(("Open MPI", None)));
+    assert_eq!(found("I_MPI_FABRICS"), Some(("Intel MPI", None)));
+    for name in ["UCX_TLS", "NCCL_SOCKET_IFNAME", "OMPI_ALLOW_RUN_AS_ROOT", "RSRUN_EAGER_LIMIT", "PATH"] {
+        assert_eq!(found(name), None, "{name}");
     }
 }
 

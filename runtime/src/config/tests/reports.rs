@@ -1,5 +1,5 @@
 use super::{file, set, variable, with_set};
-use crate::config::{Filter, Layers, Snapshot, json, reference_page, resolve, table};
+use crate::config::{Filter, Layers, Snapshot, describe, find, json, reference_page, resolve, table};
 use std::path::Path;
 
 fn snapshot() -> Snapshot {
@@ -34,6 +34,26 @@ fn the_table_of_all_keys_has_one_line_for_each() {
 }
 
 #[test]
+fn one_key_is_described_with_all_that_is_known_about_it() {
+    let text = describe(&snapshot(), "shm.ring_bytes").unwrap();
+    for part in [
+        "shm.ring_bytes = 128KiB (command line --set)\n",
+        "overrode  32KiB (/etc/rsrun/config.toml:2)\n",
+        "default   256KiB\n",
+        "variable  RSRUN_SHM_RING_BYTES\n",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    for entry in snapshot().entries() {
+        let lines = describe(&snapshot(), &entry.key).unwrap();
+        assert!(lines.lines().count() >= 5 && lines.lines().all(|line| !line.trim().is_empty()), "{lines}");
+    }
+    assert_eq!(describe(&snapshot(), "no.such"), None);
+    let some = table(&snapshot(), Filter::Only(&["wait.spin"]));
+    assert_eq!(some.lines().count(), 2, "{some}");
+}
+
+#[test]
 fn a_table_without_rows_says_so() {
     assert_eq!(table(&Snapshot::defaults(), Filter::Changed), "every key has its default\n");
 }
@@ -48,6 +68,8 @@ fn a_key_that_is_set_to_its_default_counts_as_changed() {
 fn the_json_form_has_the_number_the_text_and_the_sources() {
     let snapshot = snapshot();
     let report = serde_json::to_value(json(&snapshot, Filter::Changed)).unwrap();
+    let doc = |key: &str| find(key).unwrap().doc.trim();
+    let allowed = |key: &str| find(key).unwrap().kind.allowed();
     let hash: String = snapshot.hash().iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(
         report,
@@ -55,7 +77,7 @@ fn the_json_form_has_the_number_the_text_and_the_sources() {
             "hash": hash,
             "keys": [
                 {
-                    "key": "shm.ring_bytes", "kind": "bytes", "value": 131_072, "text": "128KiB",
+                    "key": "shm.ring_bytes", "kind": "bytes", "doc": doc("shm.ring_bytes"), "allowed": allowed("shm.ring_bytes"), "value": 131_072, "text": "128KiB",
                     "source": {"layer": "command_line", "option": "--set"},
                     "overrode": [
                         {"value": 262144, "text": "256KiB", "source": {"layer": "default"}},
@@ -64,12 +86,12 @@ fn the_json_form_has_the_number_the_text_and_the_sources() {
                     ],
                 },
                 {
-                    "key": "wait.spin", "kind": "duration", "value": 1_500_000, "text": "1500us",
+                    "key": "wait.spin", "kind": "duration", "doc": doc("wait.spin"), "allowed": allowed("wait.spin"), "value": 1_500_000, "text": "1500us",
                     "source": {"layer": "environment", "name": "RSRUN_WAIT_SPIN"},
                     "overrode": [{"value": 50_000, "text": "50us", "source": {"layer": "default"}}],
                 },
                 {
-                    "key": "launch.agent", "kind": "text", "value": "", "text": "",
+                    "key": "launch.agent", "kind": "text", "doc": doc("launch.agent"), "allowed": allowed("launch.agent"), "value": "", "text": "",
                     "source": {"layer": "command_line", "option": "--set"},
                     "overrode": [{"value": "", "text": "", "source": {"layer": "default"}}],
                 },

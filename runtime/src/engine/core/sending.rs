@@ -4,18 +4,19 @@ use super::{Core, Outgoing};
 use crate::{
     engine::operation::{OperationId, Sending, Source, Stage},
     error::Result,
+    protocol::Path,
     transport::record::{Header, Kind},
 };
 
 impl Core {
-    /// Begins a send. `eager`: the whole message may travel in one record.
-    pub(crate) fn start_send(&mut self, peer: usize, mut header: Header, eager: bool, source: Source) -> OperationId {
+    /// Begins a send that takes this way when the receiver keeps up.
+    pub(crate) fn start_send(&mut self, peer: usize, mut header: Header, path: Path, source: Source) -> OperationId {
         let id = self.new_id();
         header.id = id;
         let send = Sending {
             peer,
             header,
-            eager,
+            path,
             stage: Stage::Held,
             source,
             sent: 0,
@@ -34,7 +35,7 @@ impl Core {
         while let Some(&id) = self.peers[peer].held.front() {
             if let Some(send) = self.sends.get_mut(&id) {
                 let flow = &mut self.peers[peer].flow;
-                if send.eager && flow.try_send(send.total()) {
+                if send.path.is_eager() && flow.try_send(send.total()) {
                     send.header.kind = Kind::Eager as u8;
                 } else if flow.try_announce() {
                     send.header.kind = Kind::RequestToSend as u8;

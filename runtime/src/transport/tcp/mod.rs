@@ -17,6 +17,7 @@ use super::{Departure, Sink, Transport, record::Header};
 use crate::{
     bootstrap::messages::JobKey,
     error::{Context, Result},
+    protocol::{Capabilities, Channels, Tier},
 };
 use connection::{Connection, State};
 use dial::{Dial, Progress};
@@ -270,7 +271,19 @@ struct Ready {
 }
 
 impl Transport for Tcp {
-    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], later: bool) -> Result<bool> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "tcp",
+            inline: 0,
+            eager: self.largest,
+            piece: self.largest,
+            channels: Channels::One { why: "every size takes one connection, which never waits to fill a packet" },
+            direct_read: None,
+            slow_poll: true,
+        }
+    }
+
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _tier: Tier, later: bool) -> Result<bool> {
         match &mut self.links[peer] {
             Link::Open(connection, _) => {
                 let had_unsent = connection.has_unsent();
@@ -286,10 +299,6 @@ impl Transport for Tcp {
             }
             Link::Dialling(_) | Link::Expected | Link::Gone => Ok(false),
         }
-    }
-
-    fn largest_payload(&self) -> usize {
-        self.largest
     }
 
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {

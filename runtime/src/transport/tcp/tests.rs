@@ -1,6 +1,7 @@
 //! Two transports on loopback, and strangers that talk to them.
 
 use super::{handshake, *};
+use crate::protocol::Tier;
 use crate::transport::record::{HEADER, Kind, Payload};
 use std::{
     io::{Read, Write},
@@ -74,7 +75,8 @@ fn ranks_that_dial_each_other_at_the_same_time_end_with_one_connection() {
         let mut sent = [false, false];
         until(&mut ranks, &mut kept, |ranks, kept| {
             for (rank, sent) in sent.iter_mut().enumerate() {
-                *sent = *sent || ranks[rank].push(1 - rank, &message(7, b"hello"), b"hello", false).unwrap();
+                *sent =
+                    *sent || ranks[rank].push(1 - rank, &message(7, b"hello"), b"hello", Tier::Bulk, false).unwrap();
             }
             kept.iter().all(|kept| kept.records.len() == 1)
         });
@@ -87,7 +89,7 @@ fn ranks_that_dial_each_other_at_the_same_time_end_with_one_connection() {
 fn a_rank_of_another_job_is_not_let_in_and_knows_why() {
     let (mut ranks, mut kept) = (ranks(&[1, 2]), kept(2));
     until(&mut ranks, &mut kept, |ranks, kept| {
-        assert!(!ranks[0].push(1, &message(7, b"secret"), b"secret", false).unwrap());
+        assert!(!ranks[0].push(1, &message(7, b"secret"), b"secret", Tier::Bulk, false).unwrap());
         !kept[0].departures.is_empty()
     });
     let (peer, Departure::Lost(reason)) = &kept[0].departures[0] else { panic!("{:?}", kept[0].departures) };
@@ -114,7 +116,7 @@ fn strangers_are_dropped_without_an_answer_and_ranks_still_get_in() {
     let silent: Vec<_> = (0..100).map(|_| knock(b"")).collect();
     let mut sent = false;
     until(&mut ranks, &mut kept, |ranks, kept| {
-        sent = sent || ranks[0].push(1, &message(7, b"hello"), b"hello", false).unwrap();
+        sent = sent || ranks[0].push(1, &message(7, b"hello"), b"hello", Tier::Bulk, false).unwrap();
         kept[1].records.len() == 1
     });
     for stranger in &mut strangers {
@@ -153,7 +155,7 @@ fn a_peer_that_cannot_be_reached_is_lost_with_every_address_and_reason() {
     let gone = ranks[0].settings.addresses[1][0];
     ranks.truncate(1);
     until(&mut ranks, &mut kept[..1], |ranks, kept| {
-        ranks[0].push(1, &message(7, b""), b"", false).unwrap();
+        ranks[0].push(1, &message(7, b""), b"", Tier::Bulk, false).unwrap();
         !kept[0].departures.is_empty()
     });
     let (1, Departure::Lost(reason)) = &kept[0].departures[0] else { panic!("{:?}", kept[0].departures) };
@@ -163,12 +165,12 @@ fn a_peer_that_cannot_be_reached_is_lost_with_every_address_and_reason() {
 #[test]
 fn records_that_do_not_fit_into_the_kernel_s_buffer_arrive_in_order() {
     let (mut ranks, mut kept) = (ranks(&[1, 1]), kept(2));
-    let largest = ranks[0].largest_payload();
+    let largest = ranks[0].capabilities().piece;
     let mut sent = 0_u64;
     until(&mut ranks, &mut kept, |ranks, kept| {
         while sent < 20_000 {
             let payload = vec![sent as u8; (sent as usize * 37) % largest];
-            if !ranks[0].push(1, &message(sent, &payload), &payload, false).unwrap() {
+            if !ranks[0].push(1, &message(sent, &payload), &payload, Tier::Bulk, false).unwrap() {
                 break;
             }
             sent += 1;
@@ -187,7 +189,7 @@ fn a_connection_that_breaks_without_a_farewell_is_a_loss_and_one_with_it_is_not(
         let (mut ranks, mut kept) = (ranks(&[1, 1]), kept(2));
         let mut sent = false;
         until(&mut ranks, &mut kept, |ranks, kept| {
-            sent = sent || ranks[0].push(1, &message(1, b"x"), b"x", false).unwrap();
+            sent = sent || ranks[0].push(1, &message(1, b"x"), b"x", Tier::Bulk, false).unwrap();
             kept[1].records.len() == 1
         });
         if farewell {
@@ -211,7 +213,7 @@ fn bytes_that_are_no_record_are_refused() {
         let (mut ranks, mut kept) = (ranks(&[1, 1]), kept(2));
         let mut sent = false;
         until(&mut ranks, &mut kept, |ranks, kept| {
-            sent = sent || ranks[0].push(1, &message(1, b""), b"", false).unwrap();
+            sent = sent || ranks[0].push(1, &message(1, b""), b"", Tier::Bulk, false).unwrap();
             kept[1].records.len() == 1
         });
         let Link::Open(connection, _) = &mut ranks[0].links[1] else { panic!("it is open") };

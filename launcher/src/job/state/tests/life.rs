@@ -158,6 +158,22 @@ fn the_first_quit_shows_where_ranks_are_and_a_second_one_is_passed_on() {
 }
 
 #[test]
+fn where_ranks_are_can_be_read_by_programs() {
+    let mut plan = plan(&[("a", Some(2)), ("b", None)], Some(2));
+    plan.shown.format = crate::report::Format::Json;
+    let mut w = World::begin(plan);
+    w.hello(0, 2);
+    w.did();
+    w.event(Event::Signal(libc::SIGQUIT));
+    w.say(0, FromAgent::Report { ranks: vec![] });
+    let did = w.did();
+    let shown = did.iter().find_map(|text| text.strip_prefix("show ")).unwrap();
+    let state: serde_json::Value = serde_json::from_str(shown).unwrap();
+    assert_eq!(state["state"]["ranks"][1]["place"], "not started");
+    assert_eq!(state["state"]["ranks"][1]["host"], "a");
+}
+
+#[test]
 fn a_job_may_go_on_without_a_rank_and_its_first_failure_still_decides() {
     let mut w = World::released();
     w.job.plan.keep_going = true;

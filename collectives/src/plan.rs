@@ -1,0 +1,149 @@
+//! What a communicator's collective calls have in common: the groups of its ranks, and the schedules made so far.
+//!
+//! A training step calls the same collectives with the same lengths again and again: choosing and building is done for
+//! the first call alone. Moves no data.
+
+use crate::algorithms::{Algorithm, Collective, Shape};
+use crate::error::{Error, Result};
+use crate::groups::Groups;
+use crate::price::Network;
+use crate::schedule::Schedule;
+use crate::select::{Choice, Request, select};
+use spmd::Communicator;
+use spmd::config::{Key, Snapshot, keys};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Schedules are kept up to this many steps together: 64 bytes each, so a few MB.
+const KEPT_STEPS: usize = 1 << 16;
+
+/// What decides which schedule a call gets, apart from the communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Wanted {
+    pub(crate) collective: Collective,
+    pub(crate) root: usize,
+    pub(crate) elements: usize,
+    pub(crate) element_bytes: usize,
+    pub(crate) commutative: bool,
+}
+
+/// How a call is done on this rank.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) algorithm: &'static Algorithm,
+    pub(crate) schedule: Schedule,
+}
+
+/// The plans of a communicator, kept as its attribute.
+#[derive(Debug)]
+pub(crate) struct Plans {
+    groups: Groups,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    plans: HashMap<Wanted, Arc<Plan>>,
+    steps: usize,
+}
+
+impl Plans {
+    pub(crate) fn new(comm: &Communicator) -> Plans {
+        Plans { groups: groups(comm), kept: Mutex::default() }
+    }
+
+    /// The plan of a call, made now or before.
+    pub(crate) fn plan(&self, comm: &Communicator, wanted: Wanted) -> Result<Arc<Plan>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plan) = kept.plans.get(&wanted) {
+            return Ok(Arc::clone(plan));
+        }
+        let plan = Arc::new(self.make(comm, wanted)?);
+        let steps = plan.schedule.steps().len();
+        if kept.steps + steps > KEPT_STEPS {
+            *kept = Kept::default();
+        }
+        if steps <= KEPT_STEPS {
+            kept.steps += steps;
+            kept.plans.insert(wanted, Arc::clone(&plan));
+        }
+        Ok(plan)
+    }
+
+    fn make(&self, comm: &Communicator, wanted: Wanted) -> Result<Plan> {
+        let Wanted { collective, root, elements, element_bytes, commutative } = wanted;
+        let (rank, size, groups, snapshot) = (comm.rank(), comm.size(), &self.groups, comm.snapshot());
+        let request = Request { collective, groups, elements, element_bytes, commutative };
+        let Choice { algorithm, segment, .. } = select(&request, &snapshot.get(key(collective)), &Network::ASSUMED)?;
+        let segment = match to_usize(snapshot.get(keys::COLLECTIVES_CHUNK_BYTES)) {
+            0 => segment,
+            bytes => (bytes / element_bytes.max(1)).max(1),
+        };
+        let leaders = to_usize(snapshot.get(keys::COLLECTIVES_LEADERS));
+        let schedule = algorithm
+            .schedule(&Shape { rank, size, root, elements, segment, groups, leaders })
+            .map_err(|source| Error::Schedule { rank, collective, elements, source })?;
+        Ok(Plan { algorithm, schedule })
+    }
+}
+
+fn to_usize(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+/// The groups of a communicator's ranks, as the configuration says.
+fn groups(comm: &Communicator) -> Groups {
+    let (size, snapshot): (usize, &Snapshot) = (comm.size(), comm.snapshot());
+    let width = to_usize(snapshot.get(keys::COLLECTIVES_GROUP_SIZE));
+    if width > 0 {
+        return Groups::every(size, width);
+    }
+    match snapshot.get(keys::COLLECTIVES_GROUPS).as_str() {
+        // Still near each other or not, which is what messages cost.
+        "none" if (0..size).all(|rank| comm.host_of(rank) == comm.host_of(0)) => Groups::together(size),
+        "none" => Groups::apart(size),
+        "group" => Groups::by_label((0..size).map(|rank| {
+            let host = comm.host_of(rank);
+            // A host without a group is one of its own.
+            let group = comm.hosts()[host].group.as_deref();
+            (group, group.is_none().then_some(host))
+        })),
+        _ => Groups::by_label((0..size).map(|rank| comm.host_of(rank))),
+    }
+}
+
+/// The configuration key that forces an algorithm.
+fn key(collective: Collective) -> Key<String> {
+    match collective {
+        Collective::Barrier => keys::COLLECTIVES_BARRIER,
+        Collective::Broadcast => keys::COLLECTIVES_BROADCAST,
+        Collective::Reduce => keys::COLLECTIVES_REDUCE,
+        Collective::AllReduce => keys::COLLECTIVES_ALL_REDUCE,
+        Collective::Gather => keys::COLLECTIVES_GATHER,
+        Collective::AllGather => keys::COLLECTIVES_ALL_GATHER,
+        Collective::Scatter => keys::COLLECTIVES_SCATTER,
+        Collective::AllToAll => keys::COLLECTIVES_ALL_TO_ALL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::select::AUTO;
+    use spmd::config::{Kind, keys};
+
+    #[test]
+    fn the_configuration_offers_exactly_the_algorithms_that_there_are() {
+        for collective in Collective::ALL {
+            let spec = keys::TABLE.iter().find(|spec| spec.name == format!("collectives.{collective}")).unwrap();
+            let Kind::Choice { default, choices } = &spec.kind else { panic!("{} is no choice", spec.name) };
+            assert_eq!(*default, AUTO);
+            let mut offered = choices.to_vec();
+            let mut there_are: Vec<&str> = collective.algorithms().iter().map(|algorithm| algorithm.name).collect();
+            there_are.push(AUTO);
+            offered.sort_unstable();
+            there_are.sort_unstable();
+            assert_eq!(offered, there_are, "{}", spec.name);
+        }
+    }
+}
