@@ -15,14 +15,17 @@ pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime
 use crate::{
     error::{Error, Result},
     matching::Pattern,
-    protocol::{Limits, Tier},
+    protocol::{Limits, Path, Tier},
     transport::{
         Departure, Sink, Transport,
         record::{Header, Kind, Payload},
     },
 };
+pub(crate) use core::Found;
 use core::{Core, Outgoing};
-use operation::{Buffers, Envelope, Expected, Landing, NoBuffers, OperationId, OwnedBuffer, Sending, Source, Stage};
+use operation::{
+    Buffers, EarlyBody, Envelope, Expected, Landing, NoBuffers, OperationId, OwnedBuffer, Sending, Source, Stage,
+};
 use rustc_hash::FxHashMap;
 use std::{
     os::fd::OwnedFd,
@@ -202,6 +205,17 @@ impl Engine {
         Ok(self.core.start_send(peer, header, path, source))
     }
 
+    /// A send that is over only when its receive is there.
+    pub(crate) fn start_synchronous_send(
+        &mut self,
+        peer: usize,
+        header: Header,
+        source: Source,
+    ) -> Result<OperationId> {
+        self.check(peer, "a send to it")?;
+        Ok(self.core.start_send(peer, header, Path::Pieces, source))
+    }
+
     pub(crate) fn start_receive(
         &mut self,
         context: u64,
@@ -236,6 +250,61 @@ impl Engine {
             None => {}
         }
         Ok(None)
+    }
+
+    /// As a probe, and takes the message for nobody else to receive.
+    pub(crate) fn find(&mut self, context: u64, pattern: Pattern) -> Result<Option<Found>> {
+        if self.probe(context, pattern)?.is_none() {
+            return Ok(None);
+        }
+        Ok(self.core.find(context, pattern))
+    }
+
+    /// A message that was found is not received after all.
+    pub(crate) fn put_back(&mut self, context: u64, found: Found) {
+        self.core.put_back(context, found, &mut NoBuffers);
+        self.tell_sleeper(true);
+    }
+
+    /// Begins a receive of a message that was found.
+    pub(crate) fn receive_found(
+        &mut self,
+        context: u64,
+        found: Found,
+        expected: Expected,
+        landing: Landing,
+        buffers: &mut dyn Buffers,
+    ) -> Result<OperationId> {
+        match &self.fatal {
+            Some(fatal) => return Err(fatal.clone()),
+            // It will not come any more.
+            None if matches!(found.message.body, EarlyBody::AtSender(_)) => {
+                self.check(found.source, "a receive from it")?;
+            }
+            None => {}
+        }
+        Ok(self.core.receive_found(context, found, expected, landing, buffers))
+    }
+
+    /// Withdraws a receive that no message has met, and gives its buffer back.
+    pub(crate) fn withdraw(&mut self, id: OperationId) -> Option<Box<dyn OwnedBuffer>> {
+        if !self.core.withdraw(id) {
+            return None;
+        }
+        match self.core.receives.remove(&id)?.landing {
+            Landing::Owned(buffer) | Landing::Growing(buffer) => Some(buffer),
+            Landing::Lent(_) | Landing::Nowhere => None,
+        }
+    }
+
+    /// Whether a send is over, well or badly.
+    pub(crate) fn is_send_done(&self, id: OperationId) -> bool {
+        self.core.sends.get(&id).is_none_or(|send| send.done.is_some())
+    }
+
+    /// Whether a receive is over, well or badly.
+    pub(crate) fn is_receive_done(&self, id: OperationId) -> bool {
+        self.core.receives.get(&id).is_none_or(|receive| receive.done.is_some())
     }
 
     /// The outcome of a send that is done, with the buffer if the send owned it.

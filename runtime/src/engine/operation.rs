@@ -131,6 +131,8 @@ pub(crate) struct Receiving {
     pub(crate) landing: Landing,
     /// Bytes that came while the landing was not lent, each with the offset where they belong.
     pub(crate) aside: Vec<(usize, Vec<u8>)>,
+    /// The type of the message that it has met, and the message's place, should it have to wait again.
+    pub(crate) met: Option<(Signature, Place)>,
     /// The large message that is arriving.
     pub(crate) arriving: Option<Arriving>,
     pub(crate) done: Option<Result<Envelope>>,
@@ -139,13 +141,10 @@ pub(crate) struct Receiving {
     pub(crate) orphan: Option<Orphan>,
 }
 
-/// A large message that a receive has met.
+/// A large message on its way into a receive.
 #[derive(Debug)]
 pub(crate) struct Arriving {
     pub(crate) envelope: Envelope,
-    pub(crate) signature: Signature,
-    /// Its place among all messages, should it have to wait again.
-    pub(crate) place: Place,
     /// What of it has come.
     pub(crate) coverage: Coverage,
     /// It arrives in another receive, which was given up.

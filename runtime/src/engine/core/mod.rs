@@ -6,6 +6,8 @@
 mod receiving;
 mod sending;
 
+pub(crate) use receiving::Found;
+
 use super::{
     flow::{Flow, Overdrawn},
     operation::{Buffers, Early, EarlyBody, Envelope, OperationId, Receiving, Sending},
@@ -132,8 +134,8 @@ impl Core {
                     Early { signature, total, body: EarlyBody::Here(bytes) }
                 };
                 match self.matcher.arrive(header.context, peer, header.tag, || here(payload)) {
-                    Some((id, _)) => {
-                        self.take_whole(id, envelope, signature, payload, buffers);
+                    Some((id, place)) => {
+                        self.take_whole(id, envelope, (signature, place), payload, buffers);
                         self.matched(peer, total);
                     }
                     None => self.peers[peer].flow.waits(total).map_err(overdrawn)?,

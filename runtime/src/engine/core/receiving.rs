@@ -61,6 +61,7 @@ impl Core {
             expected,
             landing,
             aside: Vec::new(),
+            met: None,
             arriving: None,
             done: None,
             detached: false,
@@ -115,12 +116,12 @@ impl Core {
         let (signature, source) = (found.message.signature, found.source);
         match found.message.body {
             EarlyBody::Here(bytes) => {
-                self.take_whole(id, envelope, signature, &mut &bytes[..] as &mut dyn Payload, buffers);
+                self.take_whole(id, envelope, (signature, found.place), &mut &bytes[..], buffers);
                 self.peers[source].flow.waits_no_longer(bytes.len());
                 self.matched(source, bytes.len());
             }
             EarlyBody::Whole(bytes) => {
-                self.take_whole(id, envelope, signature, &mut &bytes[..] as &mut dyn Payload, buffers);
+                self.take_whole(id, envelope, (signature, found.place), &mut &bytes[..], buffers);
             }
             EarlyBody::AtSender(sender) => {
                 self.peers[source].flow.announcement_answered();
@@ -135,13 +136,14 @@ impl Core {
         &mut self,
         id: OperationId,
         envelope: Envelope,
-        signature: Signature,
+        met: (Signature, Place),
         payload: &mut dyn Payload,
         buffers: &mut dyn Buffers,
     ) {
         let rank = self.rank;
         let Some(receive) = self.receives.get_mut(&id) else { return };
-        let result = accept(rank, receive, envelope, signature).map(|()| {
+        receive.met = Some(met);
+        let result = accept(rank, receive, envelope, met.0).map(|()| {
             land(receive, 0, payload, buffers);
             envelope
         });
@@ -160,10 +162,10 @@ impl Core {
     ) {
         let rank = self.rank;
         let Some(receive) = self.receives.get_mut(&id) else { return };
+        receive.met = Some((signature, place));
         let accepted = accept(rank, receive, envelope, signature);
         if accepted.is_ok() && envelope.bytes > 0 {
-            receive.arriving =
-                Some(Arriving { envelope, signature, place, coverage: Coverage::new(envelope.bytes), from: None });
+            receive.arriving = Some(Arriving { envelope, coverage: Coverage::new(envelope.bytes), from: None });
             let reply = Header { id: sender, tag: id, ..Header::new(Kind::ClearToSend) };
             return self.reply(envelope.source, reply);
         }
@@ -189,16 +191,17 @@ impl Core {
                 Some(Err(error)) => return self.finish_receive(id, Err(error), buffers),
                 _ => {
                     let bytes = receive.landed(envelope.bytes);
-                    return self.take_whole(id, envelope, signature, &mut &bytes[..] as &mut dyn Payload, buffers);
+                    return self.take_whole(id, envelope, (signature, place), &mut &bytes[..], buffers);
                 }
             }
         }
         let rank = self.rank;
         let Some(receive) = self.receives.get_mut(&id) else { return };
+        receive.met = Some((signature, place));
         let accepted = accept(rank, receive, envelope, signature);
         if accepted.is_ok() {
             let coverage = Coverage::new(envelope.bytes);
-            receive.arriving = Some(Arriving { envelope, signature, place, coverage, from: Some(orphan) });
+            receive.arriving = Some(Arriving { envelope, coverage, from: Some(orphan) });
         }
         if let Some(given_up) = self.receives.get_mut(&orphan) {
             match &accepted {
@@ -303,33 +306,40 @@ impl Core {
         posted.is_some_and(|ticket| self.matcher.withdraw(context, ticket).is_some())
     }
 
-    /// Nobody will wait for this receive. A message that has not met it is another one's; one that is arriving goes on to
-    /// arrive, and is another one's, too, if there is a place to keep it. What it has taken in whole is lost.
+    /// Nobody will wait for this receive. Its message is another one's, at its old place, whether it is still to come, is
+    /// arriving, or has come whole; only what went into a lent buffer, which is gone, is lost.
     pub(crate) fn abandon_receive(&mut self, id: OperationId, buffers: &mut dyn Buffers) {
+        self.withdraw(id);
         let Some(receive) = self.receives.get_mut(&id) else { return };
-        let Some(arriving) = receive.arriving.take() else {
-            self.withdraw(id);
-            self.receives.remove(&id);
-            return;
-        };
-        let context = receive.context;
-        let Arriving { envelope: Envelope { source, tag, bytes: total }, signature, place, .. } = arriving;
-        let orphan = match arriving.from {
-            Some(orphan) => {
-                self.receives.remove(&id);
-                orphan
-            }
-            None => {
-                receive.detached = true;
-                receive.arriving = Some(arriving);
-                if matches!(receive.landing, Landing::Lent(_) | Landing::Nowhere) {
-                    receive.landing = Landing::Nowhere;
-                    return;
+        let keeps = matches!(receive.landing, Landing::Owned(_) | Landing::Growing(_));
+        let (context, met) = (receive.context, receive.met);
+        let (envelope, body) = match (&receive.arriving, &receive.done) {
+            (Some(arriving), _) => {
+                let envelope = arriving.envelope;
+                let orphan = arriving.from;
+                if orphan.is_some() {
+                    self.receives.remove(&id);
+                } else {
+                    receive.detached = true;
+                    if !keeps {
+                        receive.landing = Landing::Nowhere;
+                        return;
+                    }
                 }
-                id
+                (envelope, EarlyBody::Arriving(orphan.unwrap_or(id)))
+            }
+            (None, Some(Ok(envelope))) if keeps => (*envelope, EarlyBody::Whole(receive.landed(envelope.bytes))),
+            (None, _) => {
+                self.receives.remove(&id);
+                return;
             }
         };
-        let message = Early { signature, total, body: EarlyBody::Arriving(orphan) };
+        if matches!(body, EarlyBody::Whole(_)) {
+            self.receives.remove(&id);
+        }
+        let Some((signature, place)) = met else { return };
+        let Envelope { source, tag, bytes: total } = envelope;
+        let message = Early { signature, total, body };
         self.put_back(context, Unexpected { source, tag, place, message }, buffers);
     }
 }
