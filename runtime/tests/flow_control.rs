@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{LENGTHS, every_transport, long_enough_to_leave, on, pattern, with_a_small_window, without_hanging};
+use common::{LENGTHS, long_enough_to_leave, on, pattern, with_a_small_window, without_hanging};
 use spmd::{local::Cluster, prelude::*};
 
 #[test]

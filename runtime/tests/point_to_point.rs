@@ -263,6 +263,123 @@ fn a_probe_tells_the_length_and_leaves_the_message() {
 }
 
 #[test]
+fn one_byte_too_many_is_an_error_whatever_the_length_and_whoever_comes_first() {
+    const GUARD: u8 = 0xa5;
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let lengths = [1, 31, 32, 33, 4096, 8191, 8192, 8193, 65_536, 65_537, 4 << 20];
+        for (round, length) in lengths.into_iter().flat_map(|length| (0..3).map(move |round| (round, length))) {
+            if comm.rank() == 0 {
+                // The receive is there first, the message is there first, and a wildcard receives.
+                if round == 0 {
+                    comm.recv(&mut [0_u8], 1, 9)?;
+                }
+                let sent = [comm.isend(pattern(length, 1), 1, 1)?, comm.isend(pattern(length, 2), 1, 1)?];
+                if round > 0 {
+                    comm.isend(vec![0_u8], 1, 8)?.wait()?;
+                }
+                comm.wait_all(&sent)?;
+            } else {
+                let mut buffer = vec![GUARD; length + 1];
+                if round > 0 {
+                    comm.recv(&mut [0_u8], 0, 8)?;
+                }
+                let source = if round == 2 { Source::Any } else { Source::Rank(0) };
+                let error = if round == 0 {
+                    let receive = comm.irecv(vec![GUARD; length - 1], 0, 1)?;
+                    comm.send(&[0_u8], 0, 9)?;
+                    receive.wait().unwrap_err()
+                } else {
+                    comm.recv(&mut buffer[..length - 1], source, 1).unwrap_err()
+                };
+                assert!(
+                    matches!(error, Error::Truncated { sent, room, .. } if sent == length && room == length - 1),
+                    "{error}"
+                );
+                assert!(buffer.iter().all(|byte| *byte == GUARD), "nothing is written when a message is refused");
+                let status = comm.recv(&mut buffer[..length], source, 1)?;
+                assert_eq!(status.bytes, length);
+                assert_eq!((&buffer[..length], buffer[length]), (&pattern(length, 2)[..], GUARD));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn every_tag_up_to_the_largest_is_its_own() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let tags: Vec<i32> = (0..31).map(|bit| 1 << bit).chain([0, i32::MAX - 1, i32::MAX]).collect();
+        if comm.rank() == 0 {
+            let sent = tags.iter().map(|tag| comm.isend(vec![*tag], 1, *tag)).collect::<spmd::Result<Vec<_>>>()?;
+            comm.wait_all(&sent)?;
+        } else {
+            for tag in tags.into_iter().rev() {
+                let (got, status) = comm.recv_vec::<i32>(0, tag)?;
+                assert_eq!((got, status.tag), (vec![tag], tag));
+            }
+            for tag in [-1, i32::MIN] {
+                assert!(matches!(comm.recv(&mut [0], 0, tag), Err(Error::BadTag { .. })));
+                assert!(matches!(comm.probe(0, tag), Err(Error::BadTag { .. })));
+                assert!(matches!(comm.send(&[0], 0, tag), Err(Error::BadTag { .. })));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn elements_without_bytes_are_counted() {
+    on_every_transport(2, |world| {
+        type Nothing = [f64; 0];
+        let comm = world.communicator();
+        for count in [0, 1, 40, 100_000] {
+            let nothing: Vec<Nothing> = vec![[]; count];
+            if comm.rank() == 0 {
+                comm.send(&nothing, 1, 0)?;
+                comm.isend(nothing, 1, 0)?.wait()?;
+            } else {
+                let (got, status) = comm.recv_vec::<Nothing>(0, 0)?;
+                assert_eq!((got.len(), status.elements::<Nothing>()), (count, count));
+                let mut buffer: Vec<Nothing> = vec![[]; count + 2];
+                assert_eq!(comm.recv(&mut buffer, 0, 0)?.elements::<Nothing>(), count);
+            }
+        }
+        if comm.rank() == 0 {
+            return comm.send(&[[0_u8; 0]; 5], 1, 1);
+        }
+        assert!(matches!(comm.recv(&mut [[0_u8; 0]; 4], 0, 1), Err(Error::Truncated { sent: 5, room: 4, .. })));
+        Ok(())
+    });
+}
+
+/// Needs 9 GiB of memory: `cargo test --release -p spmd --test point_to_point -- --ignored four_gibibytes`.
+#[test]
+#[ignore = "needs 9 GiB of memory"]
+fn a_message_of_more_than_four_gibibytes_arrives_whole() {
+    for (name, cluster) in [("shm", Cluster::new(2)), ("tcp", Cluster::new(2).set("transport.allow", "tcp"))] {
+        for result in cluster
+            .run(|world| -> spmd::Result<()> {
+                let comm = world.communicator();
+                let words = (1_usize << 29) + 1;
+                if comm.rank() == 0 {
+                    comm.send(&(0..words as u64).collect::<Vec<_>>(), 1, 0)
+                } else {
+                    let (got, status) = comm.recv_vec::<u64>(0, 0)?;
+                    assert_eq!((got.len(), status.bytes), (words, (1 << 32) + 8));
+                    assert!(got.into_iter().eq(0..words as u64));
+                    Ok(())
+                }
+            })
+            .expect(name)
+        {
+            result.expect(name);
+        }
+    }
+}
+
+#[test]
 fn ranks_and_tags_that_do_not_exist_are_named() {
     on_every_transport(2, |world| {
         let comm = world.communicator();
@@ -367,6 +484,48 @@ fn several_threads_of_a_rank_can_talk_at_once() {
                 .collect();
             threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
         })
+    });
+}
+
+#[test]
+fn several_threads_of_a_rank_stress_it_on_tags_and_communicators_of_their_own() {
+    without_hanging("four threads a rank", || {
+        on_every_transport(3, |world| {
+            let comm = world.communicator();
+            let (rank, size) = (comm.rank(), comm.size());
+            let own: Vec<Communicator> = (0..4).map(|_| comm.duplicate()).collect::<spmd::Result<_>>()?;
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = own
+                    .iter()
+                    .enumerate()
+                    .map(|(thread, own)| {
+                        let comm = &comm;
+                        scope.spawn(move || -> spmd::Result<()> {
+                            // Two threads share the world's communicator by tags, two have their own with wildcards.
+                            let (comm, tag) = if thread < 2 { (comm, thread as i32) } else { (own, 0) };
+                            let wanted = if thread < 2 { Tag::Exactly(tag) } else { Tag::Any };
+                            for round in 0..12 {
+                                let length = LENGTHS[(round * 5 + thread) % 13];
+                                let sends = (0..size)
+                                    .map(|dest| comm.isend(pattern(length, rank + round), dest, tag))
+                                    .collect::<spmd::Result<Vec<_>>>()?;
+                                for source in 0..size {
+                                    let got = if round % 2 == 0 {
+                                        comm.recv_vec::<u8>(source, wanted)?.0
+                                    } else {
+                                        comm.mprobe(source, wanted)?.recv_vec::<u8>()?.0
+                                    };
+                                    assert_eq!(got, pattern(length, source + round));
+                                }
+                                comm.wait_all(&sends)?;
+                            }
+                            Ok(())
+                        })
+                    })
+                    .collect();
+                threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+            })
+        });
     });
 }
 

@@ -226,7 +226,7 @@ impl Wire {
         match outgoing {
             Outgoing::First(_) if header.kind == Kind::RequestToSend as u8 => {
                 send.stage = Stage::Gone;
-                return vec![(header, Vec::new())];
+                vec![(header, Vec::new())]
             }
             Outgoing::First(_) => {
                 core.finish_send(id, Ok(()));
