@@ -38,5 +38,5 @@ pub use error::{Error, Result};
 /// What most programs need: `use spmd_collectives::prelude::*;`.
 pub mod prelude {
     pub use crate::collectives::Collectives;
-    pub use crate::operators::{BitAnd, BitOr, BitXor, Max, Min, Op, Product, Sum, custom};
+    pub use crate::operators::{BitAnd, BitOr, BitXor, Max, MaxAt, Min, MinAt, Op, Product, Sum, custom};
 }

@@ -7,6 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use spmd::bootstrap::{
     frame::{self, Decoder},
     messages::{Boot, FromAgent, FromRank, ToAgent, ToRank},
+    onward::FromBelow,
 };
 
 fn check<M: serde_like::Message>(bytes: &[u8]) {
@@ -29,6 +30,13 @@ fuzz_target!(|bytes: &[u8]| {
     check::<FromRank>(bytes);
     check::<ToRank>(bytes);
     check::<Boot>(bytes);
+    // What is passed on for others is a message of its own.
+    if let Ok(ToAgent::Below { message, .. }) = frame::decode(bytes) {
+        check::<ToAgent>(&message);
+    }
+    if let Ok(FromAgent::Below { said: FromBelow::Message(message), .. }) = frame::decode(bytes) {
+        check::<FromAgent>(&message);
+    }
     // The same bytes as a stream, in two pieces.
     let mut decoder = Decoder::default();
     let (first, second) = bytes.split_at(bytes.len() / 2);
@@ -36,4 +44,12 @@ fuzz_target!(|bytes: &[u8]| {
         decoder.push(piece);
         while let Ok(Some(_)) = decoder.next_frame::<FromAgent>() {}
     }
+    // Passed on, frame by frame, nothing is lost and nothing is added.
+    let mut decoder = Decoder::default();
+    decoder.push(bytes);
+    let mut passed = Vec::new();
+    while let Ok(Some(frame)) = decoder.next_raw() {
+        passed.extend(frame);
+    }
+    assert!(bytes.starts_with(&passed));
 });

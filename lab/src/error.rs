@@ -16,8 +16,10 @@ pub enum LabError {
         reason: String,
     },
     /// A lab of this name is up, with another number of hosts.
-    #[error("the lab '{name}' is up with {have} hosts, not {want}: take it down first (cargo xtask lab netns down)")]
+    #[error("the lab '{name}' is up with {have} hosts, not {want}: take it down first (cargo xtask lab {kind} down)")]
     OtherSize {
+        /// What the lab is made of: the word after `cargo xtask lab`.
+        kind: &'static str,
         /// The lab.
         name: String,
         /// Hosts it has.
@@ -70,6 +72,22 @@ pub enum LabError {
         reason: String,
         /// The end of its log.
         log: String,
+    },
+    /// Something that machines need is not on this host.
+    #[error("{what} is missing: {way_out}")]
+    Missing {
+        /// What it is.
+        what: String,
+        /// How to get it.
+        way_out: String,
+    },
+    /// A job on a machine could not be started or followed.
+    #[error("machine {machine}: {reason}")]
+    Job {
+        /// The machine.
+        machine: String,
+        /// What happened.
+        reason: String,
     },
     /// No network of the lab's range is free.
     #[error("every network from 10.77.0.0/24 to 10.77.255.0/24 is in use on this machine")]

@@ -3,8 +3,10 @@
 //! Hosts, processes and time limits live here, nothing of ranks, agents or messages: whatever starts over SSH can use it.
 
 pub mod error;
+pub mod folder;
 pub mod netns;
 pub mod process;
 pub mod programs;
+pub mod vm;
 
 pub use error::{LabError, Result};

@@ -8,6 +8,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A process that cannot be confused with a later one of the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,37 @@ impl Process {
     fn raw(self) -> Option<rustix::process::Pid> {
         rustix::process::Pid::from_raw(i32::try_from(self.pid).ok()?)
     }
+}
+
+/// As in a lab's state file: id and start time.
+impl std::fmt::Display for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.pid, self.started)
+    }
+}
+
+/// Reads what `Display` wrote, as two words.
+pub(crate) fn from_words(pid: &str, started: &str) -> Option<Process> {
+    Some(Process { pid: pid.parse().ok()?, started: started.parse().ok()? })
+}
+
+/// Kills processes and waits until they are gone.
+pub(crate) fn end(processes: &[Process]) -> Result<()> {
+    for process in processes {
+        process.kill();
+    }
+    let deadline = Instant::now() + Duration::from_secs(5);
+    for process in processes {
+        while process.is_alive() {
+            if Instant::now() > deadline {
+                let what = format!("process {} ({})", process.pid, command_of(process.pid));
+                return Err(LabError::Survivor { what });
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        process.reap();
+    }
+    Ok(())
 }
 
 /// A process inside a process namespace.

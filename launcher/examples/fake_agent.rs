@@ -4,16 +4,18 @@
 //! spoil it does as an agent would: it starts the ranks of its host (without world: their `init` would wait for ever).
 //!
 //!     fake_agent [--only HOST] [--delay MS] [--noise] [--fail PERCENT] [--fail-first N --count DIRECTORY]
-//!                [--hang] [--version] [--die] HOST COMMAND-LINE-OF-THE-AGENT
+//!                [--hang] [--version] [--die] [--drop-reach] HOST COMMAND-LINE-OF-THE-AGENT
+//!
+//! When it is to connect to further hosts it starts the relay of a real agent for that.
 
 use spmd::bootstrap::frame;
 use spmd::bootstrap::messages::{AGENT_MARKER, Exit, FromAgent, PROTOCOL, SpawnFailure, Start, ToAgent};
 use spmd::bootstrap::node::{Core, Domain, Node, Thread};
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 #[derive(Default)]
@@ -32,6 +34,8 @@ struct Options {
     version: bool,
     /// Dies after its hello.
     die: bool,
+    /// Dies when it is to connect to further hosts.
+    drop_reach: bool,
 }
 
 fn main() -> ExitCode {
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
             "--hang" => options.hang = true,
             "--version" => options.version = true,
             "--die" => options.die = true,
+            "--drop-reach" => options.drop_reach = true,
             _ => rest.push(word),
         }
     }
@@ -60,8 +65,7 @@ fn main() -> ExitCode {
     if options.only.as_ref().is_some_and(|only| only != host) {
         options = Options::default();
     }
-    let nonce = line.rsplit(' ').next().unwrap_or_default();
-    match serve(&options, host, nonce) {
+    match serve(&options, host, line) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("fake_agent on {host}: {error}");
@@ -70,7 +74,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(options: &Options, host: &str, nonce: &str) -> Result<ExitCode, Box<dyn std::error::Error>> {
+fn serve(options: &Options, host: &str, line: &str) -> Result<ExitCode, Box<dyn std::error::Error>> {
     std::thread::sleep(options.delay);
     if random()? % 100 < options.fail || options.fails_again(host)? {
         eprintln!("kex_exchange_identification: Connection closed by remote host");
@@ -83,27 +87,62 @@ fn serve(options: &Options, host: &str, nonce: &str) -> Result<ExitCode, Box<dyn
         eprintln!("{host} is thinking");
         std::thread::sleep(Duration::from_secs(600));
     }
-    let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    // `exec /path/of/rsrun --agent NONCE`
+    let words: Vec<&str> = line.split(' ').collect();
+    let nonce = words.last().copied().unwrap_or_default();
     let protocol = if options.version { PROTOCOL + 98 } else { PROTOCOL };
-    writeln!(output, "{AGENT_MARKER} {nonce} {protocol} {}", env!("CARGO_PKG_VERSION"))?;
+    println!("{AGENT_MARKER} {nonce} {protocol} {}", env!("CARGO_PKG_VERSION"));
     let pid = std::process::id();
-    let hello = FromAgent::Hello { hostname: host.into(), allowed_cores: 1, identity: host.into(), pid };
-    frame::write(&mut output, &hello)?;
+    say(&FromAgent::Hello { hostname: host.into(), allowed_cores: 1, identity: host.into(), pid })?;
     if options.die {
         return Err("the machine is on fire".into());
     }
+    let mut input = std::io::stdin().lock();
+    let mut relay: Option<Child> = None;
     while let Some(message) = frame::read::<ToAgent>(&mut input)? {
         match message {
-            ToAgent::Start(start) => run(&start, &mut output)?,
-            ToAgent::Describe(_) => frame::write(&mut output, &FromAgent::Node(Ok(Box::new(machine()))))?,
-            ToAgent::Stop { .. } => break,
+            ToAgent::Start(start) => {
+                run(&start)?;
+                if relay.is_none() {
+                    return Ok(ExitCode::SUCCESS);
+                }
+            }
+            ToAgent::Describe(_) => say(&FromAgent::Node(Ok(Box::new(machine()))))?,
+            // As an agent that has said `Done`: ends when the launcher closes the connection.
+            ToAgent::Stop { .. } => say(&FromAgent::Done)?,
+            ToAgent::Reach(_) if options.drop_reach => return Err("the machine is full".into()),
+            message @ (ToAgent::Reach(_) | ToAgent::Leave { .. } | ToAgent::Below { .. }) => {
+                if relay.is_none() {
+                    relay = Some(start_relay(words.get(1).copied().unwrap_or_default())?);
+                }
+                if let Some(input) = relay.as_mut().and_then(|relay| relay.stdin.as_mut()) {
+                    frame::write(input, &message)?;
+                }
+            }
             _ => {}
         }
     }
-    let _ = frame::write(&mut output, &FromAgent::Done);
-    // As an agent that has said `Done`: ends when the launcher closes the connection.
-    let _ = input.read_to_end(&mut Vec::new());
+    if let Some(mut relay) = relay {
+        drop(relay.stdin.take());
+        relay.wait()?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn say(message: &FromAgent) -> Result<(), frame::FrameError> {
+    frame::write(&mut std::io::stdout().lock(), message)
+}
+
+/// Starts a relay; what it says goes up as it is.
+fn start_relay(program: &str) -> std::io::Result<Child> {
+    let mut relay = Command::new(program).arg("--relay").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut output = relay.stdout.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
+    std::thread::spawn(move || {
+        while let Ok(Some(message)) = frame::read::<FromAgent>(&mut output) {
+            let _ = say(&message);
+        }
+    });
+    Ok(relay)
 }
 
 /// A machine with one core.
@@ -126,7 +165,7 @@ fn machine() -> Node {
 }
 
 /// Starts the ranks of this host one after the other and tells their ends.
-fn run(start: &Start, output: &mut impl Write) -> Result<(), Box<dyn std::error::Error>> {
+fn run(start: &Start) -> Result<(), Box<dyn std::error::Error>> {
     let ranks = (0_u32..).zip(&start.host_of).filter(|(_, host)| **host == start.host).map(|(rank, _)| rank);
     for (rank, app) in ranks.zip(&start.app_of) {
         let app = &start.apps[*app as usize];
@@ -134,22 +173,22 @@ fn run(start: &Start, output: &mut impl Write) -> Result<(), Box<dyn std::error:
         let mut command = Command::new(OsStr::from_bytes(&app.program));
         match command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn() {
             Ok(mut child) => {
-                frame::write(output, &FromAgent::Spawned { rank, pid: child.id(), cpus: String::new() })?;
+                say(&FromAgent::Spawned { rank, pid: child.id(), cpus: String::new() })?;
                 let status = child.wait()?;
                 let exit = match (status.code(), status.signal()) {
                     (Some(code), _) => Exit::Code(code),
                     (_, signal) => Exit::Signal { signal: signal.unwrap_or(9), core: false },
                 };
-                frame::write(output, &FromAgent::Exited { rank, exit })?;
+                say(&FromAgent::Exited { rank, exit })?;
             }
             Err(error) => {
                 let reason = error.to_string();
-                frame::write(output, &FromAgent::SpawnFailed { rank, reason, kind: SpawnFailure::NotFound })?;
+                say(&FromAgent::SpawnFailed { rank, reason, kind: SpawnFailure::NotFound })?;
             }
         }
     }
-    frame::write(output, &FromAgent::Done)?;
-    std::process::exit(0)
+    say(&FromAgent::Done)?;
+    Ok(())
 }
 
 impl Options {

@@ -1,7 +1,8 @@
 //! The launcher: command line, hosts, mapping, SSH, agents, input and output, signals, exit codes.
 //!
 //! One binary with two lives: `rsrun …` is the launcher, `rsrun --agent NONCE` its helper on each host, which starts and
-//! watches the ranks there. See `docs/launcher.md` in the repository for how they work together.
+//! watches the ranks there (and starts `rsrun --relay` when it is to connect to further hosts). See `docs/launcher.md` in
+//! the repository for how they work together.
 
 pub mod agent;
 pub mod cli;
@@ -13,6 +14,7 @@ pub mod job;
 pub mod map;
 pub mod placement;
 mod progress;
+mod relay;
 pub mod report;
 pub mod settings;
 mod sys;
@@ -32,6 +34,11 @@ pub fn main() -> std::process::ExitCode {
         let stdin = words.get(3).and_then(|number| number.to_str()?.parse().ok());
         return std::process::ExitCode::from(agent::main(&words.remove(1).to_string_lossy(), stdin));
     }
+    if let [word] = words.as_slice()
+        && word == "--relay"
+    {
+        return std::process::ExitCode::from(relay::main());
+    }
     let number = match launcher(words) {
         Ok(()) => ExitCode::Success.number(),
         Err(failure) => {
@@ -41,7 +48,8 @@ pub fn main() -> std::process::ExitCode {
             failure.exit.number()
         }
     };
-    std::process::ExitCode::from(number)
+    // Not through the libraries' own ends: a thread may still wait for a host inside one of them.
+    signal_hook::low_level::exit(i32::from(number))
 }
 
 fn launcher(words: Vec<OsString>) -> Result<(), Failure> {

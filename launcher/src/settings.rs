@@ -50,7 +50,7 @@ pub fn show_duration(time: Duration) -> String {
     Value::Duration(time).to_string()
 }
 
-/// What the snapshot says instead of a stray variable `NAME=value …`: `: shm.ring_bytes = 256KiB from default`, or
+/// What the snapshot says instead of a stray variable `NAME=value …`: `: shm.ring_bytes = 4MiB from default`, or
 /// nothing when that is no key.
 pub fn decided(snapshot: &Snapshot, stray: &str) -> String {
     let Some((name, _)) = stray.split_once('=') else { return String::new() };
@@ -71,7 +71,7 @@ mod tests {
         let snapshot = Snapshot::defaults();
         assert_eq!(
             decided(&snapshot, "RSRUN_SHM_RING_BYTES=4096 in the environment"),
-            ": shm.ring_bytes = 256KiB from default"
+            ": shm.ring_bytes = 4MiB from default"
         );
         assert_eq!(
             decided(&snapshot, "RDMA_LOW_LATENCY_HINT=1 in the environment"),

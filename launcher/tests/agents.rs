@@ -133,7 +133,7 @@ fn strays_on_a_host_change_nothing_and_are_named() {
                 "rsrun: host n2: ignored RDMA_LOW_LATENCY_HINT=7 in the environment {decides}: low_latency.size_hint = 0 from default)"
             ),
             format!(
-                "rsrun: host n2: ignored RSRUN_SHM_RING_BYTES=4096 in the environment {decides}: shm.ring_bytes = 256KiB from default)"
+                "rsrun: host n2: ignored RSRUN_SHM_RING_BYTES=4096 in the environment {decides}: shm.ring_bytes = 4MiB from default)"
             ),
             format!("rsrun: host n2: ignored the configuration file {} {decides})", file.display()),
         ]

@@ -1,6 +1,7 @@
 //! What may be sent: fixed-size values without padding, each type with a signature that both sides compare.
 
 use bytemuck::Pod;
+use half::{bf16, f16};
 use num_complex::Complex;
 use std::fmt;
 
@@ -55,7 +56,7 @@ impl Signature {
 
 /// A type whose values can be sent, received and reduced: every bit pattern is a value and there is no padding.
 ///
-/// Implemented for the integers, `f32`, `f64`, complex numbers of them and arrays of elements. For structs of elements
+/// Implemented for the integers, `f32`, `f64`, `half::f16` and `half::bf16`, complex numbers and arrays of elements. For structs of elements
 /// use `#[derive(Element)]`; the trait cannot be implemented by hand.
 ///
 /// ```
@@ -95,7 +96,33 @@ macro_rules! primitive {
     )*};
 }
 
-primitive!(u8, i8, u16, i16, u32, i32, u64, i64, u128, i128, usize, isize, f32, f64, Complex<f32>, Complex<f64>);
+/// Calls a macro with every type that is an element by itself.
+macro_rules! with_primitives {
+    ($macro:ident) => {
+        $macro!(
+            u8,
+            i8,
+            u16,
+            i16,
+            u32,
+            i32,
+            u64,
+            i64,
+            u128,
+            i128,
+            usize,
+            isize,
+            f16,
+            bf16,
+            f32,
+            f64,
+            Complex<f32>,
+            Complex<f64>
+        );
+    };
+}
+
+with_primitives!(primitive);
 
 impl<T: Element, const N: usize> private::Sealed for [T; N] {}
 impl<T: Element, const N: usize> Element for [T; N] {
@@ -109,11 +136,11 @@ pub(crate) fn describe(signature: Signature) -> String {
     macro_rules! known {
         ($($type:ty),*) => {$(
             if signature == <$type>::signature() {
-                return stringify!($type).to_string();
+                return stringify!($type).replace(" ", "");
             }
         )*};
     }
-    known!(u8, i8, u16, i16, u32, i32, u64, i64, u128, i128, usize, isize, f32, f64, Complex<f32>, Complex<f64>);
+    with_primitives!(known);
     format!("type {:08x}", signature.0)
 }
 
@@ -133,26 +160,13 @@ mod tests {
 
     #[test]
     fn every_primitive_has_a_signature_of_its_own() {
-        let all = [
-            u8::signature(),
-            i8::signature(),
-            u16::signature(),
-            i16::signature(),
-            u32::signature(),
-            i32::signature(),
-            u64::signature(),
-            i64::signature(),
-            u128::signature(),
-            i128::signature(),
-            usize::signature(),
-            isize::signature(),
-            f32::signature(),
-            f64::signature(),
-            Complex::<f32>::signature(),
-            Complex::<f64>::signature(),
-            <[f64; 2]>::signature(),
-            <[f64; 3]>::signature(),
-        ];
+        let mut all = vec![<[f64; 2]>::signature(), <[f64; 3]>::signature()];
+        macro_rules! add {
+            ($($type:ty),*) => {
+                all.extend([$(<$type>::signature()),*]);
+            };
+        }
+        with_primitives!(add);
         for (i, a) in all.iter().enumerate() {
             assert!(all[i + 1..].iter().all(|b| b != a), "{i}");
         }

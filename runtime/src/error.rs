@@ -29,6 +29,18 @@ pub enum Error {
         /// Which value and what is allowed.
         reason: String,
     },
+    /// Ranks called a collective setting with different values.
+    #[error("{operation}: rank {rank} says {value}, rank 0 says {first}: every rank must give the same value")]
+    Disagreement {
+        /// The operation.
+        operation: &'static str,
+        /// The first rank of the communicator that differs from its rank 0.
+        rank: usize,
+        /// What it said.
+        value: u64,
+        /// What rank 0 said.
+        first: u64,
+    },
     /// A rank that does not exist in the communicator.
     #[error("rank {rank} is not in this communicator, which has ranks 0 to {last} (in {operation})")]
     NoSuchRank {

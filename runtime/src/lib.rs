@@ -30,15 +30,23 @@ pub mod element;
 mod engine;
 mod error;
 #[cfg(not(loom))]
+pub mod explain;
+#[cfg(not(loom))]
+mod hint;
+#[cfg(not(loom))]
 pub mod local;
 #[cfg(not(loom))]
 mod matching;
 pub mod memory;
-#[cfg(not(loom))]
-#[allow(dead_code, reason = "transports with two channels and explain use the rest")]
 pub mod protocol;
+pub mod statistics;
+pub mod trace;
 #[cfg(not(loom))]
 mod transport;
+
+#[cfg(not(loom))]
+#[allow(dead_code, reason = "the transport over it comes next")]
+mod verbs;
 #[cfg(not(loom))]
 mod world;
 
@@ -50,6 +58,8 @@ pub use comm::{
 };
 pub use element::Element;
 pub use error::{Error, Result, SystemError};
+#[cfg(not(loom))]
+pub use hint::{HintApplies, HintOn, SizeHint, size_hint_for_gradients};
 pub use spmd_derive::Element;
 #[cfg(not(loom))]
 pub use world::{Builder, World};

@@ -63,7 +63,8 @@ impl Interrupts {
         Ok(Self(caught))
     }
 
-    fn signal(&self) -> Option<i32> {
+    /// The signal that has come, if any.
+    pub(crate) fn signal(&self) -> Option<i32> {
         i32::try_from(self.0.load(Ordering::SeqCst)).ok().filter(|signal| *signal != 0)
     }
 

@@ -10,6 +10,7 @@ cargo xtask: from a fresh clone to running ranks
     cargo xtask lab netns up 3      three hosts on this machine, to try things on
     cargo xtask lab netns status    which hosts there are, and how to start ranks on them
     cargo xtask lab netns down      take them down again, leaving no trace
+    cargo xtask peers setup         other libraries, for rsbench to measure beside ours
     cargo xtask peers ends          how fast jobs end, next to other launchers
     cargo xtask fuzz                decoders of what comes from outside, fed with anything (nightly)
     cargo xtask deny                licences and known defects of every crate we use
@@ -67,6 +68,12 @@ sources are still checked, and the output says that advisories were not.
 ";
 
 pub(crate) const PEERS: &str = "\
+cargo xtask peers setup [NAME...]: install other libraries and build rsbench-mpi against each
+
+Names: openmpi, mpich (the distribution's), openmpi5, mpich5, intel (Python packages, each in an environment of its own);
+all of them when nothing is said. Everything is put into target/peers. One that cannot be had does not stop the others.
+`rsbench peers` says what is ready; `rsbench latency --peer all` measures.
+
 cargo xtask peers ends: how long jobs take to end, next to MPICH's and Open MPI's launchers
 
     --runs N         runs of each, in turn; their median is printed (9)
@@ -92,5 +99,20 @@ cargo xtask lab netns: hosts on this machine
     rsrun -n 96 -hostfile lab/state/netns/hosts target/release/examples/train
     ssh -F lab/state/netns/ssh_config node1
 
-Needs the rights of root (or sudo without a password). More: docs/lab.md
+Needs the rights of root (or sudo without a password).
+
+cargo xtask lab vm: machines with RDMA on this machine, emulated
+
+    up N [--name NAME]
+              bring up N machines (1 to 16) with Debian's kernel and its software RDMA devices, joined by a network. One
+              machine alone has two devices, joined by a wire of its own.
+    run [--machine M] [--name NAME] 'COMMAND'
+              run a command for the shell on machine M (1); its output and exit code are the command's
+    status    the labs and their machines
+    down [--name NAME]
+              end the machines and remove every trace
+
+    cargo xtask lab vm run 'ibv_devinfo'
+
+Needs no rights. More: docs/lab.md
 ";

@@ -4,6 +4,7 @@ use crate::command::{Interrupts, line, root, target};
 use crate::error::{Result, XtaskError};
 use crate::setup;
 use crate::system::{Rights, for_administrator, user};
+use spmd_lab::folder::{names, remove_remains};
 use spmd_lab::netns::{self, Lab, Plan};
 use std::path::PathBuf;
 
@@ -92,7 +93,7 @@ pub(crate) fn down(name: &str) -> Result<()> {
     check_name(name)?;
     let folder = folder(name);
     let Some(lab) = Lab::open(&folder)? else {
-        let had = netns::remove_remains(&folder)?;
+        let had = remove_remains(&folder)?;
         println!("lab: '{name}' is not up{}", if had { "; removed what was left of it" } else { "" });
         return Ok(());
     };
@@ -110,7 +111,7 @@ pub(crate) fn down(name: &str) -> Result<()> {
 
 /// Shows every lab.
 pub(crate) fn status() -> Result<()> {
-    let names = netns::names(&folder(""));
+    let names = names(&folder(""));
     let mut some = false;
     for name in names {
         let Some(lab) = Lab::open(&folder(&name))? else { continue };
@@ -157,8 +158,16 @@ fn own_program() -> String {
     std::env::current_exe().unwrap_or_else(|_| target().join("debug/xtask")).display().to_string()
 }
 
-/// A lab's name is a folder's: nothing that leads elsewhere.
+/// A lab's name is a folder's: nothing that leads elsewhere, and not where machines keep theirs.
 fn check_name(name: &str) -> Result<()> {
+    if name == crate::vm::KIND {
+        return Err(XtaskError::Usage(format!("'{name}' is no name for a lab: `lab vm` keeps its machines there")));
+    }
+    check_folder_name(name)
+}
+
+/// A name that leads nowhere else.
+pub(crate) fn check_folder_name(name: &str) -> Result<()> {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !name.is_empty() && name.chars().all(good) {
         return Ok(());

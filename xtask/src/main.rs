@@ -10,9 +10,11 @@ mod fuzz;
 mod help;
 mod lab;
 mod packages;
+mod peers;
 mod setup;
 mod system;
 mod test;
+mod vm;
 
 use error::{Result, XtaskError};
 use lexopt::prelude::*;
@@ -40,7 +42,9 @@ enum Task {
     LabUp(lab::Up),
     LabDown { name: String },
     LabStatus,
+    Vm(vm::Task),
     Ends(ends::Options),
+    PeersSetup(Vec<String>),
 }
 
 impl Task {
@@ -55,7 +59,9 @@ impl Task {
             Self::LabUp(up) => lab::up(&up)?,
             Self::LabDown { name } => lab::down(&name)?,
             Self::LabStatus => lab::status()?,
+            Self::Vm(task) => return task.run(),
             Self::Ends(options) => ends::run(&options)?,
+            Self::PeersSetup(names) => return peers::setup(&names),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -101,8 +107,20 @@ fn parse_test(parser: &mut lexopt::Parser) -> Result<Task> {
 fn parse_peers(parser: &mut lexopt::Parser) -> Result<Task> {
     match word(parser)?.as_deref() {
         Some("ends") => {}
+        Some("setup") => {
+            let mut names = Vec::new();
+            while let Some(name) = word(parser)? {
+                if name == "help" {
+                    return Ok(Task::Help(help::PEERS));
+                }
+                names.push(name);
+            }
+            return Ok(Task::PeersSetup(names));
+        }
         None | Some("help") => return Ok(Task::Help(help::PEERS)),
-        Some(other) => return Err(XtaskError::Usage(format!("no comparison '{other}'; there is 'peers ends'"))),
+        Some(other) => {
+            return Err(XtaskError::Usage(format!("'peers {other}': there are 'peers setup' and 'peers ends'")));
+        }
     }
     let mut options = ends::Options::default();
     while let Some(argument) = parser.next()? {
@@ -140,8 +158,11 @@ fn parse_fuzz(parser: &mut lexopt::Parser) -> Result<Task> {
 fn parse_lab(parser: &mut lexopt::Parser) -> Result<Task> {
     match word(parser)?.as_deref() {
         Some("netns") => {}
+        Some(vm::KIND) => return Ok(vm::parse(parser)?.map_or(Task::Help(help::LAB), Task::Vm)),
         None | Some("help") => return Ok(Task::Help(help::LAB)),
-        Some(other) => return Err(XtaskError::Usage(format!("no lab '{other}'; there is 'lab netns'"))),
+        Some(other) => {
+            return Err(XtaskError::Usage(format!("no lab '{other}'; there are 'lab netns' and 'lab vm'")));
+        }
     }
     match word(parser)?.as_deref() {
         Some("up") => parse_up(parser),

@@ -40,7 +40,7 @@ const STEPS: &[Step] = &[
     Step { name: "mpi", about: "the same programs under Open MPI give the same results", plan: mpi },
     Step { name: "loom", about: "lock-free code under every interleaving of threads", plan: loom },
     Step { name: "address-sanitizer", about: "the runtime's tests with memory errors detected (nightly)", plan: address_sanitizer },
-    Step { name: "lab", about: "ranks on three hosts through real sshd: starts, strays, kills, bad input", plan: lab },
+    Step { name: "lab", about: "ranks on three hosts through real sshd: starts, strays, kills, bad input; a machine with RDMA", plan: lab },
 ];
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
@@ -181,7 +181,8 @@ fn mpi() -> Plan {
     if !has_program("mpirun") || !has_program("mpicc") {
         return Plan::LeftOut("no mpirun or no mpicc on this machine".into());
     }
-    run_all([cargo(&["test", "--package", "spmd-examples", "--features", "mpi", "--test", "mpi"])])
+    let test = |package: &str| cargo(&["test", "--package", package, "--features", "mpi", "--test", "mpi"]);
+    run_all([test("spmd-examples"), test("rsbench")])
 }
 
 fn loom() -> Plan {

@@ -9,15 +9,20 @@
 //! - **[`Min`] and [`Max`] of floats are `minimum` and `maximum` of IEEE 754-2019**: a NaN in any operand gives NaN
 //!   (the canonical quiet one, `f32::NAN`, whatever the operand's payload), and −0 is less than +0. So the result does
 //!   not depend on the order either. (`f32::min` is the other operation, `minimumNumber`, which drops NaN.)
+//! - **`f16` and `bf16`** are combined as `f32` and rounded to nearest, ties to even, after each operation.
 //! - **[`Sum`] and [`Product`] of floats round after each operation**, so their bits depend on the algorithm and the
 //!   number of ranks; for one algorithm and one number of ranks they are the same from run to run and on every rank.
 //!   Of a NaN result only that it is NaN is certain, not its payload.
 
+mod half;
+mod located;
 mod numbers;
 
+pub use located::{Located, LocatedF32, LocatedF64, LocatedI32, LocatedI64, MaxAt, MinAt};
 pub use numbers::{Bits, Number, Ordered};
 
 use crate::schedule::Side;
+use pulp::NullaryFnOnce;
 use std::fmt;
 
 /// A binary, associative operator on values of type `T`, applied element by element.
@@ -34,10 +39,37 @@ pub trait Op<T: Copy> {
     ///
     /// The slices have the same length; elements beyond the shorter one are left alone.
     fn apply(&self, into: &mut [T], operand: &[T], side: Side) {
+        let work = Combine { op: self, into, operand, side };
+        // Choosing among processors costs more than it gains for a few elements.
+        if work.into.len() < 32 { work.call() } else { pulp::Arch::new().dispatch(work) }
+    }
+}
+
+/// The loop over two slices, compiled for several generations of processors: the same operations one by one, and so the
+/// same bits, in wider vectors. All of it must be inlined, or it stays in the narrow ones.
+struct Combine<'a, T, O: ?Sized> {
+    op: &'a O,
+    into: &'a mut [T],
+    operand: &'a [T],
+    side: Side,
+}
+
+impl<T: Copy, O: Op<T> + ?Sized> NullaryFnOnce for Combine<'_, T, O> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Combine { op, into, operand, side } = self;
         // Two plain loops rather than one with a choice inside, so that the compiler vectorises both.
         match side {
-            Side::Left => into.iter_mut().zip(operand).for_each(|(into, &left)| *into = self.combine(left, *into)),
-            Side::Right => into.iter_mut().zip(operand).for_each(|(into, &right)| *into = self.combine(*into, right)),
+            Side::Left => into.iter_mut().zip(operand).for_each(
+                #[inline(always)]
+                |(into, &left)| *into = op.combine(left, *into),
+            ),
+            Side::Right => into.iter_mut().zip(operand).for_each(
+                #[inline(always)]
+                |(into, &right)| *into = op.combine(*into, right),
+            ),
         }
     }
 }
@@ -49,7 +81,7 @@ macro_rules! built_in {
         pub struct $name;
 
         impl<T: $class> Op<T> for $name {
-            #[inline]
+            #[inline(always)]
             fn combine(&self, left: T, right: T) -> T {
                 left.$method(right)
             }

@@ -2,7 +2,7 @@
 
 use num_complex::Complex;
 
-mod sealed {
+pub(super) mod sealed {
     pub trait Sealed {}
 }
 
@@ -24,6 +24,9 @@ pub trait Ordered: Copy + sealed::Sealed {
     /// The greater one.
     #[must_use]
     fn maximum(self, other: Self) -> Self;
+    /// Whether both are the same value: zeros of different sign are not, NaNs are.
+    #[must_use]
+    fn same(self, other: Self) -> bool;
 }
 
 /// Types that are a row of bits: integers.
@@ -62,6 +65,10 @@ macro_rules! integers {
             #[inline]
             fn maximum(self, other: Self) -> Self {
                 self.max(other)
+            }
+            #[inline]
+            fn same(self, other: Self) -> bool {
+                self == other
             }
         }
 
@@ -113,6 +120,10 @@ macro_rules! floats {
                 let greater = if self > other { self } else { other };
                 let greater = if self == other { Self::from_bits(self.to_bits() & other.to_bits()) } else { greater };
                 if self.is_nan() | other.is_nan() { Self::NAN } else { greater }
+            }
+            #[inline]
+            fn same(self, other: Self) -> bool {
+                self.to_bits() == other.to_bits() || self.is_nan() && other.is_nan()
             }
         }
 

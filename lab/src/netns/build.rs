@@ -2,12 +2,13 @@
 
 use super::host::Host;
 use super::state::State;
-use super::{Lab, Plan, end, files, name_of, remove_folder};
-use crate::process::{self, Process};
+use super::{Lab, Plan, files};
+use crate::folder::{make_key, name_of, path_text, remove_folder};
+use crate::process::{self, Process, end};
 use crate::{LabError, Result};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -306,17 +307,7 @@ impl Owner {
     }
 }
 
-fn make_key(path: &Path, comment: &str) -> Result<()> {
-    let text = path_text(path);
-    process::output("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", &text])?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(LabError::file(path))
-}
-
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).map_err(LabError::file(from))?;
     Ok(())
-}
-
-fn path_text(path: &Path) -> String {
-    path.display().to_string()
 }

@@ -12,11 +12,11 @@ mod state;
 pub use files::SLOTS;
 pub use host::Host;
 
-use crate::process::{self, Process};
+use crate::folder::{name_of, remove_folder};
+use crate::process::{self, Process, end};
 use crate::{LabError, Result};
 use state::State;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// The most hosts of one lab: addresses .1 to .200 of its network; .254 is the caller's leg.
 pub const MOST_HOSTS: usize = 200;
@@ -81,7 +81,8 @@ pub fn up(plan: &Plan) -> Result<(Lab, bool)> {
             if lab.state.hosts.len() == plan.hosts && lab.state.user == plan.user {
                 return Ok((lab, false));
             }
-            return Err(LabError::OtherSize { name: lab.name(), have: lab.state.hosts.len(), want: plan.hosts });
+            let (kind, have) = ("netns", lab.state.hosts.len());
+            return Err(LabError::OtherSize { kind, name: lab.name(), have, want: plan.hosts });
         }
         lab.down()?;
     }
@@ -181,43 +182,4 @@ pub fn remove_remains(folder: &Path) -> Result<bool> {
     }
     remove_folder(folder)?;
     Ok(true)
-}
-
-/// The labs under a folder: names, in order.
-#[must_use]
-pub fn names(folder: &Path) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
-fn name_of(folder: &Path) -> String {
-    folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
-}
-
-/// Kills processes and waits until they are gone.
-fn end(processes: &[Process]) -> Result<()> {
-    for process in processes {
-        process.kill();
-    }
-    let deadline = Instant::now() + Duration::from_secs(5);
-    for process in processes {
-        while process.is_alive() {
-            if Instant::now() > deadline {
-                let what = format!("process {} ({})", process.pid, process::command_of(process.pid));
-                return Err(LabError::Survivor { what });
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        process.reap();
-    }
-    Ok(())
-}
-
-fn remove_folder(folder: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(LabError::file(folder)(error)),
-        _ => Ok(()),
-    }
 }

@@ -1,6 +1,6 @@
 //! What a lab leaves written so that a later command can find it and take it down: one line a process.
 
-use crate::process::Process;
+use crate::process::{Process, from_words};
 use crate::{LabError, Result};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -21,9 +21,9 @@ pub(super) struct State {
 impl State {
     pub(super) fn to_text(&self) -> String {
         let mut text = format!("network {}\nuser {}\n", self.network, self.user);
-        let _ = writeln!(text, "switch {} {}", self.switch.pid, self.switch.started);
+        let _ = writeln!(text, "switch {}", self.switch);
         for host in &self.hosts {
-            let _ = writeln!(text, "host {} {}", host.pid, host.started);
+            let _ = writeln!(text, "host {host}");
         }
         text
     }
@@ -41,10 +41,7 @@ impl State {
                 ["network", number] => network = Some(number.parse().map_err(|_| wrong())?),
                 ["user", name] => user = Some(name.to_owned()),
                 [kind @ ("switch" | "host"), pid, started] => {
-                    let process = Process {
-                        pid: pid.parse().map_err(|_| wrong())?,
-                        started: started.parse().map_err(|_| wrong())?,
-                    };
+                    let process = from_words(pid, started).ok_or_else(wrong)?;
                     if kind == "switch" { switch = Some(process) } else { hosts.push(process) }
                 }
                 _ => return Err(wrong()),

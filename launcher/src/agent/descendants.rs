@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 /// How often it is looked for what is left of a job.
 const SWEEPS: u32 = 20;
 
-/// All processes below `root`, nearest first.
-pub(super) fn of(root: Pid) -> Vec<Pid> {
+/// All processes below `root`, nearest first, but `spared` and what is below it.
+pub(super) fn of(root: Pid, spared: Option<Pid>) -> Vec<Pid> {
     let mut found = Vec::new();
     let mut next = vec![root];
     while let Some(parent) = next.pop() {
-        let children = children(parent);
+        let mut children = children(parent);
+        children.retain(|pid| Some(*pid) != spared);
         found.extend(children.iter().copied());
         next.extend(children);
     }
@@ -57,7 +58,7 @@ fn parent_of(pid: Pid) -> Option<Pid> {
 
 /// Kills every process on this machine that has this job's name in its environment: what is left when an agent and its
 /// guard are killed at the same moment, and nobody inherits their children who knows of them.
-pub(crate) fn end_job(job: &str) {
+pub(super) fn end_job(job: &str) {
     let mark = format!("SPMD_JOB={job}");
     // A process has no environment for a moment while it begins another program, and children may have been born behind
     // our back: two looks in a row must find nothing.
@@ -79,15 +80,21 @@ pub(crate) fn end_job(job: &str) {
     }
 }
 
-/// Kills every process below this one and reaps it. `reaped` is told of each child that ended. `false`: some process
-/// is still there after `limit`.
-pub(super) fn end_all(limit: Duration, mut reaped: impl FnMut(Pid, i32)) -> bool {
+/// Kills every process below this one and reaps it, but `spared` and what is below that. `reaped` is told of each child
+/// that ended. `false`: some process is still there after `limit`.
+pub(super) fn end_all(limit: Duration, spared: Option<Pid>, mut reaped: impl FnMut(Pid, i32)) -> bool {
     let until = Instant::now() + limit;
+    // Without a spared child the kernel says that none is left; with one, two looks in a row must find nothing.
+    let mut clean = 0;
     loop {
         if reap(&mut reaped) {
             return true;
         }
-        let left = of(rustix::process::getpid());
+        let left = of(rustix::process::getpid(), spared);
+        clean = if left.is_empty() && spared.is_some() { clean + 1 } else { 0 };
+        if clean == 2 {
+            return true;
+        }
         for pid in &left {
             let _ = kill_process(*pid, Signal::KILL);
         }
@@ -96,7 +103,9 @@ pub(super) fn end_all(limit: Duration, mut reaped: impl FnMut(Pid, i32)) -> bool
             return reap(&mut reaped);
         }
         // Any death is worth another look; so is a short while, for a child that was born between the two.
-        wait_for_any(&left, (until - now).min(Duration::from_millis(20)));
+        if clean == 0 {
+            wait_for_any(&left, (until - now).min(Duration::from_millis(20)));
+        }
     }
 }
 
@@ -137,12 +146,13 @@ mod tests {
         let mut line = String::new();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.as_mut().unwrap()), &mut line).unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-        let grandchildren = of(pid);
+        let grandchildren = of(pid, None);
         assert_eq!(grandchildren.len(), 1, "{grandchildren:?}");
         assert_eq!(parent_of(grandchildren[0]), Some(pid));
         assert_eq!(children_by_search(pid), grandchildren);
+        assert!(of(pid, Some(grandchildren[0])).is_empty());
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert!(of(pid).is_empty());
+        assert!(of(pid, None).is_empty());
     }
 }

@@ -39,7 +39,7 @@ fn guard_over(agent: Pid) -> u8 {
             Err(_) => break None,
         }
     };
-    let clean = descendants::end_all(LIMIT, |_, _| {});
+    let clean = descendants::end_all(LIMIT, None, |_, _| {});
     let mut stderr = std::io::stderr();
     if !clean {
         let _ = writeln!(stderr, "processes of the job could not be killed");

@@ -237,7 +237,13 @@ impl Local {
                 frames.push(FromAgent::Signalled { count: u32::try_from(reached).unwrap_or(u32::MAX) });
             }
             // The agent's own.
-            ToAgent::Describe(_) | ToAgent::Start(_) | ToAgent::Stop { .. } => {}
+            ToAgent::Describe(_)
+            | ToAgent::Start(_)
+            | ToAgent::Stop { .. }
+            | ToAgent::Sweep { .. }
+            | ToAgent::Reach(_)
+            | ToAgent::Leave { .. }
+            | ToAgent::Below { .. } => {}
         }
     }
 
@@ -295,8 +301,15 @@ impl Local {
         phase.into_iter().chain(self.ranks.iter().filter_map(Rank::prompt_due)).min()
     }
 
-    /// Reports ended ranks in the order of their ends, keeps the time limits. `true`: nothing is left.
-    pub(super) fn advance(&mut self, reactor: &mut Reactor, now: Instant, frames: &mut Vec<FromAgent>) -> bool {
+    /// Reports ended ranks in the order of their ends, keeps the time limits. `relay` is no part of the job here.
+    /// `true`: nothing is left.
+    pub(super) fn advance(
+        &mut self,
+        reactor: &mut Reactor,
+        now: Instant,
+        relay: Option<Pid>,
+        frames: &mut Vec<FromAgent>,
+    ) -> bool {
         for (index, rank) in self.ranks.iter_mut().enumerate() {
             if rank.prompt_due().is_some_and(|due| due <= now) {
                 rank.flush_prompts(now, frames);
@@ -328,7 +341,7 @@ impl Local {
         let all_ended = self.ranks.iter().all(|rank| rank.exit.is_some());
         let may_end = !self.incomplete || self.phase != Phase::Running;
         if all_ended && may_end && self.phase != Phase::Draining {
-            if !self.end_leftovers() {
+            if !Self::end_leftovers(relay) {
                 let text = "processes that ranks left behind did not die from SIGKILL".to_string();
                 frames.push(FromAgent::Warning { text });
             }
@@ -344,8 +357,8 @@ impl Local {
     }
 
     /// Kills what ranks left behind: children of wrappers, daemons. `false`: something cannot be killed.
-    fn end_leftovers(&mut self) -> bool {
-        descendants::end_all(KILL_LIMIT, |_, _| {})
+    fn end_leftovers(relay: Option<Pid>) -> bool {
+        descendants::end_all(KILL_LIMIT, relay, |_, _| {})
     }
 }
 

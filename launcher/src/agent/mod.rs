@@ -5,11 +5,12 @@
 
 mod boot;
 mod control;
-pub(crate) mod descendants;
+mod descendants;
 mod guard;
 mod limits;
 mod lines;
 mod local;
+mod onward;
 mod rank;
 mod reactor;
 mod spawn;
@@ -20,6 +21,7 @@ use crate::connect::{Outgoing, stream::marker_line};
 use crate::exit::ExitCode;
 use crate::{sys, topology};
 use local::Local;
+use onward::Onward;
 use reactor::{Reactor, Source};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -36,6 +38,8 @@ use std::time::{Duration, Instant};
 const HIGH_WATER: usize = 256 << 10;
 /// When the launcher is gone: the longest time between SIGTERM and SIGKILL.
 const ORPHAN_GRACE: Duration = Duration::from_millis(500);
+/// How long the relay may take to end its connections.
+const RELAY_END: Duration = Duration::from_secs(2);
 
 /// The life of `rsrun --agent NONCE`; returns its exit code.
 /// `stdin`: the number of an inherited descriptor that one of our ranks may read as its standard input.
@@ -73,6 +77,10 @@ struct Agent {
     given: Option<OwnedFd>,
     /// The job, once it is known.
     local: Option<Local>,
+    /// What connects to further hosts, when there are any.
+    onward: Option<Onward>,
+    /// The launcher is gone; until then the relay may end its connections.
+    relay_until: Option<Instant>,
     launcher_gone: bool,
     /// `Done` has been said, or there is nobody to say it to.
     over: Option<ExitCode>,
@@ -106,6 +114,8 @@ impl Agent {
             open_files,
             given,
             local: None,
+            onward: None,
+            relay_until: None,
             launcher_gone: false,
             over: None,
         };
@@ -141,12 +151,13 @@ impl Agent {
             if self.outgoing.flush(|bytes| Ok(rustix::io::write(stdout(), bytes)?)).is_err() {
                 self.launcher_lost();
             }
-            if let Some(code) = self.over.filter(|_| self.outgoing.is_empty()) {
+            if let Some(code) = self.over.filter(|_| self.outgoing.is_empty() && !self.is_relaying()) {
                 return Ok(code.number());
             }
             self.reactor.want_write(stdout(), Source::LauncherOut, !self.outgoing.is_empty())?;
             self.reactor.pause_outputs(self.outgoing.len() >= HIGH_WATER)?;
-            let deadline = self.local.as_ref().and_then(Local::deadline);
+            let local = self.local.as_ref().filter(|_| self.over.is_none());
+            let deadline = local.and_then(Local::deadline).into_iter().chain(self.relay_until).min();
             for source in self.reactor.wait(deadline)? {
                 self.on_ready(source);
             }
@@ -169,6 +180,12 @@ impl Agent {
                 let reason = "the guard process of the agent was killed; the job was stopped".to_string();
                 self.reactor.forget_guard();
                 self.fail(reason);
+            }
+            Source::Relay => self.read_relay(),
+            Source::RelayIn => {
+                if let Some(onward) = &mut self.onward {
+                    onward.flush(&mut self.reactor);
+                }
             }
             Source::Rank(what, index) => {
                 let mut frames = Vec::new();
@@ -200,9 +217,46 @@ impl Agent {
         }
     }
 
+    /// What comes from further hosts goes up as it is. When the relay ends, so do its connections.
+    fn read_relay(&mut self) {
+        let Some(onward) = &mut self.onward else { return };
+        let mut frames = Vec::new();
+        let ended = !onward.read(&mut frames);
+        if !self.launcher_gone {
+            self.outgoing.push(&frames);
+        }
+        if ended && let Some(mut onward) = self.onward.take() {
+            onward.close(&mut self.reactor);
+            self.say_all(&onward.lost());
+        }
+    }
+
+    /// Whether somebody may still need the connections to further hosts. They end with the launcher's.
+    fn is_relaying(&self) -> bool {
+        self.onward.is_some() && self.relay_until.is_none_or(|until| Instant::now() < until)
+    }
+
+    /// Passes a message on to the relay, which begins with the first one.
+    fn tell_relay(&mut self, message: &ToAgent) {
+        if self.onward.is_none() && matches!(message, ToAgent::Reach(_)) {
+            match Onward::start(&mut self.reactor, self.open_files) {
+                Ok(onward) => self.onward = Some(onward),
+                Err(error) => return self.say_all(&onward::unreached(message, &error)),
+            }
+        }
+        if let Some(onward) = &mut self.onward {
+            onward.tell(&mut self.reactor, message);
+        }
+    }
+
     fn on_message(&mut self, message: ToAgent) {
         let mut frames = Vec::new();
         match message {
+            ToAgent::Reach(_) | ToAgent::Leave { .. } | ToAgent::Below { .. } => self.tell_relay(&message),
+            ToAgent::Sweep { job } => {
+                descendants::end_job(&job);
+                self.finish(ExitCode::Success);
+            }
             ToAgent::Describe(detail) => {
                 frames.push(FromAgent::Node(topology::live::read(detail).map(Box::new)));
             }
@@ -257,7 +311,8 @@ impl Agent {
         let mut frames = Vec::new();
         let mut over = false;
         if let Some(local) = &mut self.local {
-            over = local.advance(&mut self.reactor, Instant::now(), &mut frames);
+            let relay = self.onward.as_ref().map(|onward| onward.pid);
+            over = local.advance(&mut self.reactor, Instant::now(), relay, &mut frames);
         }
         self.say_all(&frames);
         if over {
@@ -289,7 +344,13 @@ impl Agent {
         self.launcher_gone = true;
         self.outgoing = Outgoing::default();
         self.reactor.forget_launcher();
+        if let Some(onward) = &mut self.onward {
+            onward.close(&mut self.reactor);
+            self.relay_until = Some(Instant::now() + RELAY_END);
+        }
         match &mut self.local {
+            // Everything has ended already, and only the relay was needed.
+            _ if self.over.is_some() => {}
             Some(local) => {
                 let grace = local.grace().min(ORPHAN_GRACE);
                 local.stop(Instant::now(), grace, libc::SIGTERM);

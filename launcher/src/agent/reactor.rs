@@ -1,6 +1,6 @@
 //! The descriptors that the agent waits for.
 //!
-//! Outputs of ranks have an epoll of their own inside the main one, so that all of them can be set aside at once when
+//! Outputs of ranks, and of the relay, have an epoll of their own inside the main one, so that all of them can be set aside at once when
 //! the launcher does not keep up.
 
 use rustix::buffer::spare_capacity;
@@ -21,6 +21,10 @@ pub(super) enum Source {
     Children,
     /// The guard has ended.
     Guard,
+    /// What the relay says.
+    Relay,
+    /// Room for frames to the relay.
+    RelayIn,
     /// A stream of the rank at this index.
     Rank(Part, usize),
 }
@@ -47,13 +51,15 @@ impl Source {
             Self::Rank(Part::Stderr, index) => (5, index),
             Self::Rank(Part::Control, index) => (6, index),
             Self::Rank(Part::Stdin, index) => (7, index),
+            Self::Relay => (8, 0),
+            Self::RelayIn => (9, 0),
         };
-        epoll::EventData::new_u64((index as u64) << 3 | kind)
+        epoll::EventData::new_u64((index as u64) << 4 | kind)
     }
 
     fn from_token(token: u64) -> Self {
-        let index = usize::try_from(token >> 3).unwrap_or(usize::MAX);
-        match token & 7 {
+        let index = usize::try_from(token >> 4).unwrap_or(usize::MAX);
+        match token & 15 {
             0 => Self::Launcher,
             1 => Self::LauncherOut,
             2 => Self::Children,
@@ -61,7 +67,9 @@ impl Source {
             4 => Self::Rank(Part::Stdout, index),
             5 => Self::Rank(Part::Stderr, index),
             6 => Self::Rank(Part::Control, index),
-            _ => Self::Rank(Part::Stdin, index),
+            7 => Self::Rank(Part::Stdin, index),
+            8 => Self::Relay,
+            _ => Self::RelayIn,
         }
     }
 }
@@ -87,7 +95,7 @@ impl Reactor {
     /// Reports `source` whenever `fd` is readable or closed.
     pub(super) fn watch(&mut self, fd: impl AsFd, source: Source) -> io::Result<()> {
         let set = match source {
-            Source::Rank(Part::Stdout | Part::Stderr, _) => &self.outputs,
+            Source::Rank(Part::Stdout | Part::Stderr, _) | Source::Relay => &self.outputs,
             _ => &self.main,
         };
         Ok(epoll::add(set, fd, source.token(), epoll::EventFlags::IN)?)
@@ -211,6 +219,8 @@ mod tests {
             Source::Rank(Part::Stderr, 95),
             Source::Rank(Part::Control, 1000),
             Source::Rank(Part::Stdin, 0),
+            Source::Relay,
+            Source::RelayIn,
         ] {
             assert_eq!(Source::from_token(source.token().u64()), source);
         }

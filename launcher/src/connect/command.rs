@@ -97,6 +97,7 @@ mod tests {
             agent_command: None,
             ssh: SshClient::Auto,
             timeout: Duration::from_secs(8),
+            patience: Duration::from_secs(1),
             executable: executable.into(),
             open_files: None,
             own_hostname: "here".into(),

@@ -3,7 +3,8 @@
 //! Carries bytes between the child's pipes and the link; decides how long a child may take to go away.
 
 use super::child::{Child, Start};
-use super::{Outgoing, Session, command, is_ready, poll_for, retry};
+use super::waiting::{is_ready, poll_for};
+use super::{Outgoing, Session, command, retry};
 use crate::exit::{ExitCode, Failure};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{PidfdFlags, Signal, WaitStatus, kill_process_group, pidfd_open};
@@ -16,13 +17,15 @@ use std::time::Duration;
 const LOCAL_END: Duration = Duration::from_millis(2500);
 /// How long another command may take to end after the end of its output.
 const EXTERNAL_END: Duration = Duration::from_millis(500);
+/// How long one that leads to an agent may take after the end of its input: as long as agents take to end their ranks.
+const EXTERNAL_CLOSE: Duration = Duration::from_millis(1000);
 
 /// Whose child it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The agent itself: cleans up when its input ends, must not be killed before.
     Local,
-    /// A command that leads to an agent: dies with us, is killed when the link is closed.
+    /// A command that leads to an agent: dies with us, is killed when it does not end with the link.
     External,
 }
 
@@ -57,7 +60,13 @@ pub(super) fn run(session: &mut Session, command: &Command, kind: Kind) -> Failu
         End::Failed(Failure::new(ExitCode::Internal, format!("host {}: {error}", session.spec.name)))
     });
     drop(child.stdin.take());
-    let status = end_child(&mut child, kind, matches!(end, End::OutputClosed));
+    let patience = match (kind, &end) {
+        (Kind::Local, _) => LOCAL_END,
+        (Kind::External, End::OutputClosed) => EXTERNAL_END,
+        (Kind::External, _) if session.intake.stream.is_open() => EXTERNAL_CLOSE,
+        (Kind::External, _) => Duration::ZERO,
+    };
+    let status = end_child(&mut child, patience);
     // What the command said on its way out explains it best; it is there already.
     if let Some(mut stderr) = child.stderr.take() {
         let mut rest = [0_u8; 4096];
@@ -66,12 +75,14 @@ pub(super) fn run(session: &mut Session, command: &Command, kind: Kind) -> Failu
         }
     }
     let described = describe(status);
+    let code = status.and_then(|s| s.exit_status());
     match end {
         End::Failed(failure) => failure,
-        _ if session.intake.stream.is_open() => session.lost(&described),
+        _ if session.intake.stream.is_open() => session.lost(&described, code),
         _ => {
-            let code = status.and_then(|s| s.exit_status());
-            session.may_pass = kind == Kind::External && retry::may_pass(code, &session.intake.said());
+            if kind == Kind::External {
+                session.cause = retry::cause(code, &session.intake.said());
+            }
             session.not_started(&format!("`{program}` {described}"), code)
         }
     }
@@ -141,13 +152,8 @@ fn would_block(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Waits for the child, bounded, and kills what does not go. `by_itself`: it closed its output, so it is ending.
-fn end_child(child: &mut Child, kind: Kind, by_itself: bool) -> Option<WaitStatus> {
-    let patience = match (kind, by_itself) {
-        (Kind::Local, _) => LOCAL_END,
-        (Kind::External, true) => EXTERNAL_END,
-        (Kind::External, false) => Duration::ZERO,
-    };
+/// Waits for the child, bounded, and kills what does not go.
+fn end_child(child: &mut Child, patience: Duration) -> Option<WaitStatus> {
     if let Some(status) = wait(child, patience) {
         return Some(status);
     }

@@ -1,8 +1,9 @@
 //! When a connection that failed is tried again, and after how long.
 //!
 //! Pure. Connections fail for reasons that pass: sshd drops newcomers at random when many come at once (`MaxStartups`), a
-//! host of a cluster that is just being made has no address yet, its sshd does not listen yet. What does not pass (a
-//! wrong key, a password prompt, a program that is not there) is not tried again.
+//! host of a cluster that is just being made has no address yet, its sshd does not listen yet. The latter is far more
+//! often a wrong name or a host that is down, so it is tried for a short while only, unless the user knows better. What
+//! does not pass (a wrong key, a password prompt, a program that is not there) is not tried again.
 
 use std::time::Duration;
 
@@ -22,11 +23,38 @@ const FINAL: &[&str] = &[
     "no such identity",
 ];
 
-/// Whether a command that ended with `code` before the agent spoke may do better next time. `ssh` ends with 255 for every
-/// reason of its own; which one stands in what it `said`.
-pub(super) fn may_pass(code: Option<i32>, said: &str) -> bool {
+/// What it says when there is nobody.
+const ABSENT: &[&str] = &[
+    "could not resolve hostname",
+    "name or service not known",
+    "temporary failure in name resolution",
+    "connection refused",
+    "no route to host",
+    "network is unreachable",
+];
+
+/// Why a connection failed, as far as it decides about another try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Trying again is no use.
+    Final,
+    /// There is nobody: the name is not known, or nothing listens there.
+    Absent,
+    /// Somebody is there, and did not let us in this time.
+    Busy,
+}
+
+/// Why a command ended with `code` before the agent spoke. `ssh` ends with 255 for every reason of its own; which one
+/// stands in what it `said`.
+pub(super) fn cause(code: Option<i32>, said: &str) -> Cause {
     let said = said.to_lowercase();
-    code == Some(255) && !FINAL.iter().any(|text| said.contains(text))
+    let says = |texts: &[&str]| texts.iter().any(|text| said.contains(text));
+    match code {
+        Some(255) if says(FINAL) => Cause::Final,
+        Some(255) if says(ABSENT) => Cause::Absent,
+        Some(255) => Cause::Busy,
+        _ => Cause::Final,
+    }
 }
 
 /// The pause after `tries` failed tries, between half and one and a half of its nominal length, so that hosts that failed
@@ -49,19 +77,26 @@ mod tests {
     }
 
     #[test]
-    fn only_failures_of_the_connection_pass() {
-        for said in
-            ["", "kex_exchange_identification: read: Connection reset by peer", "ssh: Could not resolve hostname n9"]
-        {
-            assert!(may_pass(Some(255), said), "{said}");
+    fn only_failures_of_the_connection_pass_and_absence_is_told_apart() {
+        for said in ["", "kex_exchange_identification: read: Connection reset by peer"] {
+            assert_eq!(cause(Some(255), said), Cause::Busy, "{said}");
+        }
+        for said in [
+            "ssh: Could not resolve hostname n9: Name or service not known",
+            "ssh: connect to host n9 port 22: Connection refused",
+            "ssh: connect to host n9 port 22: No route to host",
+        ] {
+            assert_eq!(cause(Some(255), said), Cause::Absent, "{said}");
         }
         for said in [
             "ann@n9: Permission denied (publickey).",
             "Host key verification failed.",
             "x: Bad configuration option: y",
         ] {
-            assert!(!may_pass(Some(255), said), "{said}");
+            assert_eq!(cause(Some(255), said), Cause::Final, "{said}");
         }
-        assert!(!may_pass(Some(1), "") && !may_pass(Some(127), "") && !may_pass(None, ""));
+        for code in [Some(1), Some(127), None] {
+            assert_eq!(cause(code, "Connection refused"), Cause::Final);
+        }
     }
 }

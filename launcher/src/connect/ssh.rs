@@ -4,13 +4,16 @@
 //! time that is left; from then on everything is non-blocking and driven by one `poll`.
 
 use super::known_hosts::{KnownHosts, Verdict, key_type};
+use super::retry::Cause;
 use super::ssh_config::SshHost;
-use super::{Outgoing, Session, command, poll_for};
+use super::waiting::poll_for;
+use super::{Outgoing, Session, command};
 use crate::exit::{ExitCode, Failure};
 use rustix::event::{PollFd, PollFlags};
 use ssh2::{BlockDirections, Channel, MethodType};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How an attempt with the built-in client ended.
@@ -27,7 +30,11 @@ const MAX_KEYS: usize = 5;
 pub(super) fn run(session: &mut Session, host: &SshHost) -> Outcome {
     // The launcher gives up first, with the limit's name in its message; this only ends a thread that is left.
     let deadline = Instant::now() + session.how.timeout + Duration::from_secs(1);
-    match start(session, host, deadline) {
+    // What this thread waits for until then, a name server or a silent host, nobody can end.
+    session.waits.store(true, Ordering::Release);
+    let started = start(session, host, deadline);
+    session.waits.store(false, Ordering::Release);
+    match started {
         Ok((ssh, socket, channel)) => Outcome::Ended(serve(session, &ssh, &socket, channel)),
         Err(outcome) => outcome,
     }
@@ -46,9 +53,12 @@ fn start(session: &mut Session, host: &SshHost, deadline: Instant) -> Result<Run
             "its host certificate can only be checked by the ssh command".to_string(),
         )));
     }
-    // No address yet, nobody listening yet: that may pass, until the connection stands.
-    session.may_pass = true;
-    let socket = connect(session, host, deadline).map_err(ended)?;
+    let socket = connect(session, host, deadline).map_err(|(cause, text)| {
+        session.cause = cause;
+        ended(text)
+    })?;
+    // sshd drops newcomers when many come at once.
+    session.cause = Cause::Busy;
     let at = format!("{} port {}", host.address, host.port);
 
     session.intake.stage(format!("the SSH handshake with {at}"));
@@ -67,13 +77,13 @@ fn start(session: &mut Session, host: &SshHost, deadline: Instant) -> Result<Run
         // -5: no common algorithm, which another client may have. Everything else is the network or the server.
         return Err(match error.code() {
             ssh2::ErrorCode::Session(-5) => {
-                session.may_pass = false;
+                session.cause = Cause::Final;
                 Outcome::TryCommand(failure)
             }
             _ => Outcome::Ended(failure),
         });
     }
-    session.may_pass = false;
+    session.cause = Cause::Final;
     check_key(&ssh, &known, host).map_err(ended)?;
 
     session.intake.stage(format!("the SSH authentication as {} at {at}", host.user));
@@ -99,13 +109,14 @@ fn start(session: &mut Session, host: &SshHost, deadline: Instant) -> Result<Run
     Ok((ssh, socket, channel))
 }
 
-fn connect(session: &Session, host: &SshHost, deadline: Instant) -> Result<TcpStream, String> {
+fn connect(session: &Session, host: &SshHost, deadline: Instant) -> Result<TcpStream, (Cause, String)> {
     session.intake.stage(format!("looking up the address of {}", host.address));
     let addresses: Vec<_> = (host.address.as_str(), host.port)
         .to_socket_addrs()
-        .map_err(|error| format!("its address cannot be found: {}", lookup_reason(&error)))?
+        .map_err(|error| (Cause::Absent, format!("its address cannot be found: {}", lookup_reason(&error))))?
         .collect();
     let mut reasons = Vec::new();
+    let mut cause = Cause::Absent;
     for address in addresses {
         session.intake.stage(format!("connecting to {address}"));
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
@@ -115,13 +126,25 @@ fn connect(session: &Session, host: &SshHost, deadline: Instant) -> Result<TcpSt
                 keep_alive(&socket);
                 return Ok(socket);
             }
-            Err(error) => reasons.push(format!("{address}: {}", connect_reason(&error))),
+            Err(error) => {
+                if !is_absence(&error) {
+                    cause = Cause::Busy;
+                }
+                reasons.push(format!("{address}: {}", connect_reason(&error)));
+            }
         }
     }
-    Err(match reasons.is_empty() {
+    let text = match reasons.is_empty() {
         true => "it has no address".to_string(),
         false => format!("no SSH connection to {}", reasons.join(", ")),
-    })
+    };
+    Err((cause, text))
+}
+
+/// Whether the error says that nobody is there.
+fn is_absence(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable)
 }
 
 fn lookup_reason(error: &io::Error) -> String {
@@ -251,9 +274,13 @@ fn serve(session: &mut Session, ssh: &ssh2::Session, socket: &TcpStream, mut cha
         Ok(Some(failure)) => failure,
         Ok(None) => {
             let (status, code) = exit_status(ssh, &mut channel);
-            if session.intake.stream.is_open() { session.lost(&status) } else { session.not_started(&status, code) }
+            if session.intake.stream.is_open() {
+                session.lost(&status, code)
+            } else {
+                session.not_started(&status, code)
+            }
         }
-        Err(error) if session.intake.stream.is_open() => session.lost(&format!("the connection failed: {error}")),
+        Err(error) if session.intake.stream.is_open() => session.lost(&format!("the connection failed: {error}"), None),
         Err(error) => session.not_started(&format!("the connection failed: {error}"), None),
     }
 }
@@ -319,5 +346,42 @@ fn exit_status(ssh: &ssh2::Session, channel: &mut Channel) -> (String, Option<i3
     match channel.exit_status() {
         Ok(code) => (format!("ended with exit code {code}"), Some(code)),
         Err(error) => (format!("ended: {}", error.message()), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::connect::{How, LinkEvent, SshClient, open};
+    use crate::hosts::HostSpec;
+    use std::net::TcpListener;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn a_link_to_a_host_that_never_speaks_can_be_left_and_one_that_has_ended_need_not() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let how = How {
+            stdin: None,
+            agent_command: None,
+            ssh: SshClient::Builtin,
+            timeout: Duration::from_secs(600),
+            patience: Duration::from_secs(1),
+            executable: "/r".into(),
+            open_files: None,
+            own_hostname: String::new(),
+        };
+        let port = Some(silent.local_addr().unwrap().port());
+        let spec = HostSpec { name: "127.0.0.1".into(), port, place: "-host".into(), ..HostSpec::this_machine() };
+        let (sender, events) = channel();
+        let link = open(&spec, &how, move |event| drop(sender.send(event))).unwrap();
+        let connection = silent.accept().unwrap();
+        while !link.can_be_left() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // It hangs up: the thread is free again, and told to end.
+        link.close();
+        drop(connection);
+        while !matches!(events.recv().unwrap(), LinkEvent::Ended(_)) {}
+        assert!(!link.can_be_left());
     }
 }

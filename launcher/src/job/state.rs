@@ -11,8 +11,10 @@ mod placing;
 mod ranks;
 mod report;
 mod signals;
+mod sweep;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 use super::apps::{self, PlannedApp};
 use crate::exit::{ExitCode, Failure};
@@ -27,6 +29,7 @@ use spmd::bootstrap::messages::{Exit, FromAgent, Host, Start, StdinTarget, ToAge
 use spmd::bootstrap::node::{Detail, Node, Placement};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
+pub use tree::Tree;
 
 /// What the user asked for, resolved: all that the state machine needs to know.
 #[derive(Clone, Debug)]
@@ -55,6 +58,8 @@ pub struct Plan {
     pub snapshot_hash: [u8; 32],
     /// How many connections are made at once.
     pub window: usize,
+    /// How hosts are reached through each other; `None`: all directly.
+    pub tree: Option<Tree>,
     /// How long until a host must have said hello.
     pub connect_timeout: Duration,
     /// How long until every rank must be in `World::init`, from the first one on; `None`: no limit.
@@ -76,6 +81,8 @@ pub enum Event {
     Stage(usize, String),
     /// An agent said something.
     Frame(usize, FromAgent),
+    /// The link that ends now leads to a host where nobody has seen to it that nothing is left.
+    Unguarded(usize),
     /// A link is down; why, unless that was expected.
     Ended(usize, Failure),
     /// The launcher got a signal.
@@ -97,10 +104,14 @@ pub enum Event {
 pub enum Action {
     /// Connect to a host.
     Connect(usize),
-    /// Send a message to a host's agent.
-    Send(usize, ToAgent),
+    /// Let the agent of the first host connect to the others.
+    Reach(usize, Vec<usize>),
+    /// Send a message to the agents of these hosts.
+    Send(Vec<usize>, ToAgent),
     /// Give up the link to a host.
     Close(usize),
+    /// Let the agent of the first host give up its connection to the second.
+    Leave(usize, usize),
     /// The ranks are placed: their hosts, by rank.
     Placed(Vec<usize>),
     /// Tell the user.
@@ -156,18 +167,32 @@ enum Link {
     Started,
     /// The agent has confirmed that nothing is left.
     Done,
+    /// The agent and its guard were lost; until when another agent may take to end what they left.
+    Sweeping(Instant),
 }
 
 #[derive(Clone, Debug)]
 struct HostState {
     link: Link,
+    /// The host through which it is reached; `None`: directly.
+    parent: Option<usize>,
     stage: String,
+    /// See [`Event::Unguarded`].
+    unguarded: bool,
     /// From its hello.
     cores: u32,
     machine: String,
+    /// 0: it has not said hello.
     agent_pid: u32,
     /// What it looks like, when that was asked for.
     node: Option<Box<Node>>,
+}
+
+impl HostState {
+    /// Whether its agent has said hello and is connected.
+    fn is_there(&self) -> bool {
+        self.agent_pid != 0 && !matches!(self.link, Link::Gone | Link::Waiting)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -202,8 +227,8 @@ pub struct Job {
     strays: HashSet<(usize, String)>,
     signals: Signals,
     report: Option<Report>,
-    /// An agent was lost that had ranks.
-    lost_agent: bool,
+    /// The user was told that a host is not reached as planned.
+    went_direct: bool,
     /// Ranks that failed while the others went on.
     failed: usize,
     farewells: Farewells,
@@ -217,7 +242,9 @@ impl Job {
     pub fn new(plan: Plan, now: Instant) -> Self {
         let host = HostState {
             link: Link::Gone,
+            parent: None,
             stage: "waiting for its turn".to_string(),
+            unguarded: false,
             cores: 0,
             machine: String::new(),
             agent_pid: 0,
@@ -239,7 +266,7 @@ impl Job {
             strays: HashSet::new(),
             signals: Signals::default(),
             report: None,
-            lost_agent: false,
+            went_direct: false,
             failed: 0,
             farewells: Farewells::default(),
             input_asked: 0,
@@ -263,6 +290,7 @@ impl Job {
                 host.link = Link::Waiting;
             }
         }
+        self.plant();
         self.connect_next(now);
         if self.hosts.iter().any(|host| host.node.is_some()) {
             self.start_when_ready(now);
@@ -290,7 +318,7 @@ impl Job {
             return None;
         }
         let connecting = self.hosts.iter().filter_map(|h| match h.link {
-            Link::Connecting(until) => Some(until),
+            Link::Connecting(until) | Link::Sweeping(until) => Some(until),
             _ => None,
         });
         let phase = match self.phase {
@@ -321,11 +349,6 @@ impl Job {
         ranks.collect()
     }
 
-    /// The name of the job, if an agent of it was lost whose ranks may have left something.
-    pub fn lost_agent(&self) -> Option<&str> {
-        self.lost_agent.then_some(self.plan.start.job.as_str())
-    }
-
     /// Why the job failed; `None` when every rank exited with 0.
     pub fn outcome(&self) -> Option<&Failure> {
         self.outcome.as_ref()
@@ -339,17 +362,6 @@ impl Job {
     fn job_deadline(&self) -> Option<Instant> {
         let ending = matches!(self.phase, Phase::Stopping(_) | Phase::Finished) || self.is_reported();
         self.begun.checked_add(self.plan.timeout.filter(|_| !ending)?)
-    }
-
-    /// Connects to waiting hosts as far as the window allows.
-    fn connect_next(&mut self, now: Instant) {
-        let busy = self.hosts.iter().filter(|h| matches!(h.link, Link::Connecting(_))).count();
-        let until = now + self.plan.connect_timeout;
-        let waiting = self.hosts.iter_mut().enumerate().filter(|(_, h)| h.link == Link::Waiting);
-        for (index, host) in waiting.take(self.plan.window.saturating_sub(busy)) {
-            host.link = Link::Connecting(until);
-            self.actions.push(Action::Connect(index));
-        }
     }
 
     fn start_when_ready(&mut self, now: Instant) {
@@ -410,23 +422,26 @@ impl Job {
                 placements: std::mem::take(&mut placements[*host]),
                 ..start.clone()
             };
-            self.actions.push(Action::Send(*host, ToAgent::Start(Box::new(own))));
+            self.send(*host, ToAgent::Start(Box::new(own)));
         }
         self.ranks = placed.iter().map(|host| Rank::new(*host)).collect();
         self.show_plan(seats);
-        for host in 0..self.hosts.len() {
-            if index.contains_key(&host) {
-                self.hosts[host].link = Link::Started;
-            } else if self.hosts[host].link == Link::Ready {
-                self.give_up(host);
-            }
+        for host in index.into_keys() {
+            self.hosts[host].link = Link::Started;
         }
+        self.release_idle();
         self.phase = Phase::Running;
     }
 
-    fn give_up(&mut self, host: usize) {
-        self.hosts[host].link = Link::Gone;
-        self.actions.push(Action::Close(host));
+    fn send(&mut self, host: usize, message: ToAgent) {
+        self.actions.push(Action::Send(vec![host], message));
+    }
+
+    /// The same message for several agents; a tree carries it once over each connection.
+    fn send_all(&mut self, hosts: Vec<usize>, message: ToAgent) {
+        if !hosts.is_empty() {
+            self.actions.push(Action::Send(hosts, message));
+        }
     }
 
     fn host_name(&self, host: usize) -> &str {

@@ -2,28 +2,26 @@
 //!
 //! One thread runs the loop; all others only send it events.
 
-use super::apps;
+use super::insight::Collector;
+use super::lines::Chunk;
 use super::preflight;
-use super::sink::{self, Sink, SinkEvent, Style};
-use super::state::{Action, Ending, Event, Job, Plan};
+use super::prepare::{self, internal};
+use super::signals;
+use super::sink::{Sink, SinkEvent};
+use super::state::{Action, Ending, Event, Job};
 use super::status::{Destination, Status};
 use super::stdin::Stdin;
 use super::watch::Watch;
-use super::wishes::{self, Wishes};
-use crate::agent::descendants;
-use crate::cli::{self, OnFailure, Run};
-use crate::connect::{self, How, Link, LinkEvent, SshClient};
+use crate::cli::Run;
+use crate::connect::{self, How, Link, LinkEvent};
 use crate::exit::{ExitCode, Failure};
-use crate::hosts::{self, HostSpec};
-use crate::map;
 use crate::report::Format;
-use crate::settings::{self, Settings};
-use crate::{progress, sys};
+use crate::{progress, settings, sys};
 use rustix::process::{Resource, Signal, getpid, getrlimit, kill_process};
 use spmd::bootstrap::frame;
-use spmd::bootstrap::messages::{JobKey, Start, StdinTarget};
-use spmd::config::keys;
-use std::collections::HashMap;
+use spmd::bootstrap::messages::{FromAgent, ToAgent};
+use spmd::bootstrap::onward::FromBelow;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -35,6 +33,8 @@ const LINKS_END: Duration = Duration::from_millis(2500);
 /// What reaches the loop.
 enum Message {
     Job(Event),
+    /// What came by way of another host's agent.
+    Below(usize, Event),
     Continued,
     Drained,
 }
@@ -69,14 +69,22 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     let open_files = sys::raise_open_files();
     let settings = settings::load(run.options.config.as_deref(), run.settings.clone())?;
     preflight::not_a_task_of_many(|name| std::env::var(name).ok())?;
-    let (plan, missing) = plan(run, &settings)?;
-    let how = how(&settings, open_files, &plan)?;
-    let style = style(&run.options, plan.start.output_window)?;
+    let (mut plan, missing) = prepare::plan(run, &settings)?;
+    let how = prepare::how(&settings, open_files, &plan)?;
+    plan.tree = prepare::tree(&settings, &how, &plan);
+    let style = prepare::style(&run.options, plan.start.output_window)?;
+    let insight = Collector::begin(&settings.snapshot)?;
     // Not before: while files are read, which may take for ever, a signal must end us as it ends any program.
-    watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
+    let signalled = sender.clone();
+    signals::watch(move |signal| {
+        let message = if signal == libc::SIGCONT { Message::Continued } else { Message::Job(Event::Signal(signal)) };
+        signalled.send(message).is_ok()
+    })
+    .map_err(|e| internal(&format!("signals: {e}")))?;
     let report = sender.clone();
-    let slots: Vec<_> = plan.hosts.iter().map(|host| host.slots).collect();
-    preflight::open_files(map::needed(&slots, plan.placement.ranks), getrlimit(Resource::Nofile).current)?;
+    let needed = prepare::needed(&plan);
+    let direct = plan.tree.as_ref().map_or(needed, |tree| tree.radix.min(needed));
+    preflight::open_files(direct, getrlimit(Resource::Nofile).current)?;
     let sink = Sink::start(style, move |event| {
         let _ = report.send(match event {
             SinkEvent::Broken(why) => Message::Job(Event::OutputBroken(why)),
@@ -110,15 +118,12 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
         watch: Watch::new(begun),
         progress: progress::is_possible().then(|| begun + progress::PATIENCE),
         report_phases: run.options.phases.then_some(run.options.placement.report_format),
+        insight,
         shows,
         picture,
         failure: None,
     };
     supervisor.run(&receiver, status)
-}
-
-fn internal(message: &str) -> Failure {
-    Failure::new(ExitCode::Internal, message)
 }
 
 struct Supervisor {
@@ -132,6 +137,7 @@ struct Supervisor {
     /// When the progress line is due; none: not any more, or there is no terminal.
     progress: Option<Instant>,
     report_phases: Option<Format>,
+    insight: Collector,
     /// Reports are what was asked for, and belong on standard output.
     shows: bool,
     /// Where the picture goes.
@@ -156,12 +162,16 @@ impl Supervisor {
                     }
                     event
                 }
+                // What is left of a way that was given up means nothing any more.
+                Ok(Message::Below(host, _)) if !self.job.is_through(host) => Event::Tick,
+                Ok(Message::Below(_, event)) => event,
                 Ok(Message::Continued) => {
                     self.stdin.continued();
                     Event::Signal(libc::SIGCONT)
                 }
                 Ok(Message::Drained) | Err(_) => Event::Tick,
             };
+            let event = self.insight.pick(event);
             let now = Instant::now();
             self.watch.event(now, &event);
             self.show_progress(now);
@@ -184,22 +194,18 @@ impl Supervisor {
             }
             match action {
                 Action::Connect(host) => self.connect(host),
-                Action::Send(host, message) => {
-                    if let Some(link) = self.links.get(&host) {
-                        match frame::to_frame(&message) {
-                            Ok(bytes) => {
-                                self.watch.action(Instant::now(), &Action::Send(host, message), bytes.len());
-                                link.send(bytes);
-                            }
-                            Err(error) => self.report(Event::Ended(host, internal(&error.to_string()))),
-                        }
-                    }
+                Action::Reach(parent, hosts) => {
+                    let named = hosts.iter().map(|host| (number(*host), self.job.spec(*host)));
+                    let reach = self.how.reach(named);
+                    self.send(&[parent], ToAgent::Reach(Box::new(reach)));
                 }
+                Action::Send(hosts, message) => self.send(&hosts, message),
                 Action::Close(host) => {
                     if let Some(link) = self.links.get(&host) {
                         link.close();
                     }
                 }
+                Action::Leave(parent, host) => self.send(&[parent], ToAgent::Leave { host: number(host) }),
                 Action::Placed(hosts) => {
                     self.sink.ranks(hosts.iter().map(|host| self.job.spec(*host).name.clone()).collect());
                 }
@@ -243,17 +249,47 @@ impl Supervisor {
         }
     }
 
-    fn connect(&mut self, host: usize) {
-        let sender = self.sender.clone();
-        let deliver = move |event| {
-            let event = match event {
-                LinkEvent::Stage(stage) => Event::Stage(host, stage),
-                LinkEvent::Frame(frame) => Event::Frame(host, frame),
-                LinkEvent::Ended(failure) => Event::Ended(host, failure),
-            };
-            let _ = sender.send(Message::Job(event));
+    /// Sends a message to the agents of these hosts: to those that are connected directly as it is, once over each
+    /// connection for all others.
+    fn send(&mut self, hosts: &[usize], message: ToAgent) {
+        let body = match frame::encode(&message) {
+            Ok(body) => body,
+            Err(error) => {
+                return hosts.iter().for_each(|host| self.report(Event::Ended(*host, internal(&error.to_string()))));
+            }
         };
-        match connect::open(self.job.spec(host), &self.how, Arc::clone(&self.sink), deliver) {
+        let mut further: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        let mut frames = Vec::new();
+        for host in hosts {
+            match self.job.root(*host) {
+                root if root == *host => frames.push((root, frame::framed(&body))),
+                root => further.entry(root).or_default().push(number(*host)),
+            }
+        }
+        let pass = |(root, hosts)| (root, frame::to_frame(&ToAgent::Below { hosts, message: body.clone() }));
+        frames.extend(further.into_iter().map(pass));
+        let mut bytes = 0;
+        for (host, frame) in frames {
+            match (self.links.get(&host), frame) {
+                (Some(link), Ok(frame)) => {
+                    bytes += frame.len();
+                    link.send(frame);
+                }
+                (None, Ok(_)) => {}
+                (_, Err(error)) => self.report(Event::Ended(host, internal(&error.to_string()))),
+            }
+        }
+        self.watch.action(Instant::now(), &Action::Send(hosts.to_vec(), message), bytes);
+    }
+
+    fn connect(&mut self, host: usize) {
+        let (sender, sink) = (self.sender.clone(), Arc::clone(&self.sink));
+        let deliver = move |event| {
+            if let Some(message) = message(host, event, &sink) {
+                let _ = sender.send(message);
+            }
+        };
+        match connect::open(self.job.spec(host), &self.how, deliver) {
             Ok(link) => drop(self.links.insert(host, link)),
             Err(error) => {
                 let name = &self.job.spec(host).name;
@@ -272,10 +308,11 @@ impl Supervisor {
     fn end(&mut self, messages: &Receiver<Message>) {
         self.links.values().for_each(Link::close);
         let until = Instant::now() + LINKS_END;
-        while !self.links.is_empty() {
+        while self.links.values().any(|link| !link.can_be_left()) {
             match messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Message::Job(Event::Ended(host, _))) => drop(self.links.remove(&host)),
                 Ok(Message::Job(Event::Signal(_))) | Err(_) => break,
+                Ok(Message::Job(event @ Event::Frame(..)) | Message::Below(_, event)) => drop(self.insight.pick(event)),
                 Ok(Message::Job(event @ Event::OutputBroken(_))) => drop(self.job.handle(Instant::now(), event)),
                 Ok(_) => {}
             }
@@ -286,8 +323,10 @@ impl Supervisor {
             Some(Format::Json) => self.sink.show(format!("{}\n", self.watch.report_json(Instant::now()))),
             None => {}
         }
-        if let Some(job) = self.job.lost_agent() {
-            descendants::end_job(job);
+        match self.insight.end(self.job.ranks().len()) {
+            Ok(text) if text.is_empty() => {}
+            Ok(text) => self.sink.show(text),
+            Err(failure) => self.failure = self.failure.take().or(Some(failure)),
         }
         self.sink.close(self.job.outcome().is_some());
         while let Ok(message) = messages.recv() {
@@ -304,121 +343,39 @@ impl Supervisor {
     }
 }
 
-fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
-    let watched = [
-        libc::SIGINT,
-        libc::SIGTERM,
-        libc::SIGHUP,
-        libc::SIGQUIT,
-        libc::SIGUSR1,
-        libc::SIGUSR2,
-        libc::SIGTSTP,
-        libc::SIGCONT,
-        libc::SIGWINCH,
-    ];
-    // What rsrun was started to ignore stays ignored: `nohup rsrun`, or `rsrun &` in a shell without job control.
-    let mut signals =
-        signal_hook::iterator::Signals::new(watched.into_iter().filter(|signal| !sys::is_ignored(*signal)))?;
-    std::thread::Builder::new().name("signals".to_string()).spawn(move || {
-        for signal in signals.forever() {
-            let message =
-                if signal == libc::SIGCONT { Message::Continued } else { Message::Job(Event::Signal(signal)) };
-            if sender.send(message).is_err() {
-                return;
+/// What a link's event means for the loop; output of ranks goes to the sink at once.
+fn message(host: usize, event: LinkEvent, sink: &Sink) -> Option<Message> {
+    Some(match event {
+        LinkEvent::Frame(FromAgent::Output { rank, stream, at, cut, data }) => {
+            sink.write(Chunk { rank: Some(rank), stream, at, cut, data });
+            return None;
+        }
+        LinkEvent::Frame(FromAgent::Below { host, said }) => {
+            let host = host as usize;
+            let event = match said {
+                FromBelow::Stage(stage) => LinkEvent::Stage(stage),
+                FromBelow::Unguarded => LinkEvent::Unguarded,
+                FromBelow::Ended(reason) => LinkEvent::Ended(internal(&reason)),
+                FromBelow::Message(bytes) => match frame::decode(&bytes) {
+                    // One within another would never end.
+                    Ok(FromAgent::Below { .. }) => return None,
+                    Ok(frame) => LinkEvent::Frame(frame),
+                    Err(error) => LinkEvent::Ended(internal(&error.to_string())),
+                },
+            };
+            match message(host, event, sink)? {
+                Message::Job(event) => Message::Below(host, event),
+                other => other,
             }
         }
-    })?;
-    Ok(())
-}
-
-/// The plan of the job, and the names of `-x` variables that are not set here.
-fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> {
-    let options = &run.options;
-    let snapshot = &settings.snapshot;
-    let mut hosts = match (&options.hostfile, options.host.as_slice()) {
-        (Some(file), _) => hosts::file::read(file).map_err(|e| Failure::new(ExitCode::Data, e.to_string()))?,
-        (None, []) => vec![HostSpec::this_machine()],
-        (None, lists) => hosts::list::parse(lists).map_err(|e| Failure::new(ExitCode::Usage, e))?,
-    };
-    let (apps, missing) = apps::plan(&run.apps, run.ranks())?;
-    let Wishes { request, detail, topologies, report, ending } = wishes::understand(run, &mut hosts)?;
-    let key: [u8; 32] = crate::random(32).try_into().map_err(|_| internal("a key has 32 bytes"))?;
-    let start = Start {
-        job: crate::random_hex(8),
-        key: JobKey(key),
-        snapshot: snapshot.clone(),
-        host_of: Vec::new(),
-        hosts: Arc::default(),
-        host: 0,
-        apps: Vec::new(),
-        app_of: Vec::new(),
-        files_read: settings.files_read.clone(),
-        variables_read: settings.variables_read.clone(),
-        oversubscribed: false,
-        placements: Vec::new(),
-        stdin: options.stdin,
-        prompts: None,
-        output_window: output_window(run.ranks()),
-        survives: false,
-    };
-    let plan = Plan {
-        hosts_named: !hosts.iter().all(HostSpec::is_default),
-        hosts,
-        apps,
-        placement: request,
-        detail,
-        topologies,
-        shown: report,
-        ending,
-        same_machine_allowed: !snapshot.get(keys::LAUNCH_AGENT).is_empty(),
-        snapshot_hash: snapshot.hash(),
-        start,
-        window: usize::try_from(snapshot.get(keys::LAUNCH_WINDOW)).unwrap_or(usize::MAX),
-        connect_timeout: snapshot.get(keys::LAUNCH_CONNECT_TIMEOUT),
-        start_timeout: Some(snapshot.get(keys::LAUNCH_START_TIMEOUT)).filter(|time| !time.is_zero()),
-        grace: snapshot.get(keys::LAUNCH_GRACE),
-        timeout: options.timeout,
-        keep_going: options.on_failure == OnFailure::Continue,
-        interactive: rustix::termios::isatty(rustix::stdio::stdin()),
-    };
-    Ok((plan, missing))
-}
-
-/// How many bytes of one rank's output may be under way. All ranks together: not much more than 16 MiB.
-fn output_window(ranks: Option<u32>) -> u32 {
-    ((16 << 20) / ranks.unwrap_or(64).max(1)).clamp(16 << 10, 256 << 10)
-}
-
-fn style(options: &cli::Options, window: u32) -> Result<Style, Failure> {
-    let directory = options.output_dir.clone();
-    if let Some(directory) = &directory {
-        sink::prepare(directory, options.output_overwrite).map_err(|reason| {
-            Failure::new(ExitCode::Directory, format!("--output-dir {}: {reason}", directory.display()))
-        })?;
-    }
-    let tag = options.tag.unwrap_or_default();
-    Ok(Style { tag, timestamp: options.timestamp, directory, copy: options.tee, window })
-}
-
-fn how(settings: &Settings, open_files: Option<u64>, plan: &Plan) -> Result<How, Failure> {
-    let snapshot = &settings.snapshot;
-    // One rank on this machine reads our input itself, as if there was no launcher. Not from a terminal: that gives its
-    // input to one group of processes only, and ours it is that gets ^C.
-    let direct = matches!(plan.start.stdin, StdinTarget::Rank(_)) && !plan.interactive;
-    let stdin = if direct { rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).ok() } else { None };
-    let executable: PathBuf =
-        std::env::current_exe().map_err(|e| internal(&format!("the path of rsrun itself cannot be found: {e}")))?;
-    Ok(How {
-        agent_command: Some(snapshot.get(keys::LAUNCH_AGENT)).filter(|command| !command.is_empty()),
-        ssh: match snapshot.get(keys::LAUNCH_SSH).as_str() {
-            "builtin" => SshClient::Builtin,
-            "command" => SshClient::Command,
-            _ => SshClient::Auto,
-        },
-        timeout: snapshot.get(keys::LAUNCH_CONNECT_TIMEOUT),
-        executable,
-        stdin: stdin.map(Arc::new),
-        open_files,
-        own_hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        LinkEvent::Stage(stage) => Message::Job(Event::Stage(host, stage)),
+        LinkEvent::Frame(frame) => Message::Job(Event::Frame(host, frame)),
+        LinkEvent::Unguarded => Message::Job(Event::Unguarded(host)),
+        LinkEvent::Ended(failure) => Message::Job(Event::Ended(host, failure)),
     })
+}
+
+/// A host's number as agents know it.
+fn number(host: usize) -> u32 {
+    u32::try_from(host).unwrap_or(u32::MAX)
 }

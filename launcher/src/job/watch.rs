@@ -5,7 +5,7 @@
 use super::state::{Action, Event};
 use crate::count;
 use spmd::bootstrap::messages::{FromAgent, ToAgent};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// When the first and the last of several things happened.
@@ -33,7 +33,7 @@ pub(super) struct Watch {
     /// What each host that is being connected to is doing.
     waiting: BTreeMap<usize, String>,
     /// Hosts that may be needed, as far as connections were begun.
-    asked: usize,
+    asked: BTreeSet<usize>,
     agents: Span,
     /// Agents were told to start, and with how many bytes.
     told: Span,
@@ -52,7 +52,7 @@ impl Watch {
             begun,
             connecting: None,
             waiting: BTreeMap::new(),
-            asked: 0,
+            asked: BTreeSet::new(),
             agents: Span::default(),
             told: Span::default(),
             told_bytes: 0,
@@ -74,7 +74,8 @@ impl Watch {
             }
             Event::Ended(host, _) => drop(self.waiting.remove(host)),
             Event::Frame(host, frame) => match frame {
-                FromAgent::Hello { .. } => {
+                // Later ones are no part of the start.
+                FromAgent::Hello { .. } if self.told.count == 0 => {
                     self.waiting.remove(host);
                     self.agents.note(now);
                 }
@@ -98,8 +99,12 @@ impl Watch {
         match action {
             Action::Connect(host) => {
                 self.connecting.get_or_insert(now);
-                self.asked += 1;
+                self.asked.insert(*host);
                 self.waiting.insert(*host, String::new());
+            }
+            Action::Reach(_, hosts) => {
+                self.asked.extend(hosts);
+                self.waiting.extend(hosts.iter().map(|host| (*host, String::new())));
             }
             Action::Send(_, ToAgent::Start(start)) => {
                 self.told.note(now);
@@ -126,7 +131,7 @@ impl Watch {
                 "" => format!("; waiting for {}", name(*host)),
                 doing => format!("; waiting for {}: {doing}", name(*host)),
             });
-            let asked = self.asked;
+            let asked = self.asked.len();
             return format!("{} of {asked} hosts connected{}", self.agents.count, who.unwrap_or_default());
         }
         if self.spawned.count < self.ranks {

@@ -72,11 +72,18 @@ pub fn write<M: Serialize>(writer: &mut impl Write, message: &M) -> Result<(), F
 
 /// One frame, length field included, for writers that send by themselves.
 pub fn to_frame<M: Serialize>(message: &M) -> Result<Vec<u8>, FrameError> {
-    let body = encode(message)?;
+    framed(&encode(message)?)
+}
+
+/// The frame of a message that is encoded already: its length field and itself.
+pub fn framed(body: &[u8]) -> Result<Vec<u8>, FrameError> {
+    if body.len() > MAX_FRAME {
+        return Err(FrameError::Oversize { length: body.len() });
+    }
     let length = u32::try_from(body.len()).map_err(|_| FrameError::Oversize { length: body.len() })?;
     let mut frame = Vec::with_capacity(body.len() + 4);
     frame.extend_from_slice(&length.to_le_bytes());
-    frame.extend_from_slice(&body);
+    frame.extend_from_slice(body);
     Ok(frame)
 }
 
@@ -120,19 +127,26 @@ impl Decoder {
 
     /// The next complete message, if one has arrived.
     pub fn next_frame<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
-        let Some((length, rest)) = self.buffer.split_first_chunk::<4>() else {
-            return Ok(None);
-        };
+        let Some(end) = self.complete()? else { return Ok(None) };
+        let message = decode(&self.buffer[4..end])?;
+        self.buffer.drain(..end);
+        Ok(Some(message))
+    }
+
+    /// The next complete frame as it came, length field included, for those who only pass it on.
+    pub fn next_raw(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
+        let end = self.complete()?;
+        Ok(end.map(|end| self.buffer.drain(..end).collect()))
+    }
+
+    /// Where the first frame ends, if it is complete.
+    fn complete(&self) -> Result<Option<usize>, FrameError> {
+        let Some(length) = self.buffer.first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if length > MAX_FRAME {
             return Err(FrameError::TooLong { length });
         }
-        let Some(body) = rest.get(..length) else {
-            return Ok(None);
-        };
-        let message = decode(body)?;
-        self.buffer.drain(..4 + length);
-        Ok(Some(message))
+        Ok(Some(4 + length).filter(|end| *end <= self.buffer.len()))
     }
 }
 
@@ -157,6 +171,25 @@ mod tests {
             }
             assert_eq!(seen, [message.clone(), message.clone()]);
         }
+    }
+
+    #[test]
+    fn frames_that_are_passed_on_stay_as_they_are() {
+        let bytes = [to_frame(&"one").unwrap(), framed(&encode(&"two").unwrap()).unwrap()].concat();
+        for piece in 1..bytes.len() {
+            let mut decoder = Decoder::default();
+            let mut seen = Vec::new();
+            for part in bytes.chunks(piece) {
+                decoder.push(part);
+                while let Some(frame) = decoder.next_raw().unwrap() {
+                    seen.extend(frame);
+                }
+            }
+            assert_eq!(seen, bytes);
+        }
+        let mut decoder = Decoder::default();
+        decoder.push(&[0xff; 5]);
+        assert!(matches!(decoder.next_raw(), Err(FrameError::TooLong { .. })));
     }
 
     #[test]

@@ -4,14 +4,17 @@
 //! is refused with both versions named instead of with a decoding error.
 
 use super::node::{Detail, Node, Placement};
+use super::onward::{FromBelow, Reach};
 use crate::config::{Snapshot, Value};
 use crate::memory::Activity;
+use crate::statistics::Statistics;
+use crate::trace::RankTrace;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// The version of every message in this module and of the wire between ranks. Raised whenever one of them changes.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// The first words of the line an agent prints before its first frame; `NONCE PROTOCOL VERSION` follow, then a newline.
 /// What a login shell printed before that line is noise.
@@ -120,6 +123,27 @@ pub enum ToAgent {
     },
     /// Say what the ranks of this host are doing: [`FromAgent::Report`].
     Report,
+    /// Connect to these hosts and pass on what is said: [`ToAgent::Below`], [`FromAgent::Below`].
+    Reach(Box<Reach>),
+    /// Give up the connection to a host that [`ToAgent::Reach`] named.
+    Leave {
+        /// Its number in the launcher's list.
+        host: u32,
+    },
+    /// A message for agents that are reached through this one.
+    Below {
+        /// The numbers of their hosts.
+        hosts: Vec<u32>,
+        /// The encoded message. Not the message itself: one that holds another, and so on, would take a decoder's stack.
+        #[serde(with = "serde_bytes")]
+        message: Bytes,
+    },
+    /// Kill every process of this job on this host: an agent of it was lost here, and so was its guard. Answered by
+    /// [`FromAgent::Done`].
+    Sweep {
+        /// The name of the job.
+        job: String,
+    },
     /// The job goes on without this rank.
     RankLost {
         /// The rank.
@@ -296,6 +320,13 @@ pub enum FromAgent {
         /// The rank.
         rank: u32,
     },
+    /// What the rank has counted or recorded.
+    RankInsight {
+        /// The rank.
+        rank: u32,
+        /// What it said.
+        insight: Insight,
+    },
     /// The rank asks for the end of the whole job.
     RankAbort {
         /// The rank.
@@ -330,6 +361,13 @@ pub enum FromAgent {
     Report {
         /// What each rank of this host that still runs is doing.
         ranks: Vec<(u32, Activity)>,
+    },
+    /// Something from an agent that is reached through this one.
+    Below {
+        /// The number of its host.
+        host: u32,
+        /// What.
+        said: FromBelow,
     },
     /// Something the user should know, in one line.
     Warning {
@@ -372,6 +410,17 @@ pub enum FromRank {
         /// Why.
         message: String,
     },
+    /// What it has counted or recorded.
+    Insight(Insight),
+}
+
+/// What a rank tells of itself when the configuration asks for it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Insight {
+    /// What it has counted; replaces what it said before.
+    Statistics(Box<Statistics>),
+    /// What it has recorded.
+    Trace(Box<RankTrace>),
 }
 
 /// From an agent to one of its ranks.

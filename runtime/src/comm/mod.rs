@@ -2,13 +2,16 @@
 //!
 //! Ranks here are those of the communicator; everything below knows ranks of the world only.
 
+mod agreement;
 mod buffer;
 mod completion;
 mod exchange;
+mod hint;
 mod persistent;
 mod point_to_point;
 mod probe;
 mod request;
+mod shrink;
 mod split;
 
 pub use completion::Request;
@@ -27,6 +30,8 @@ use crate::{
     memory::Operation,
     transport::record::{Header, Kind},
 };
+use hint::Hint;
+pub(crate) use hint::Requested;
 use rustc_hash::FxHashMap;
 use std::{
     any::{Any as AnyType, TypeId},
@@ -130,8 +135,10 @@ struct Inner {
     children: AtomicU64,
     /// Collective operations begun.
     exchanges: AtomicU64,
-    /// The size hint that it was made with, in bytes; 0: none.
-    hint: usize,
+    /// Times it was shrunk.
+    shrinks: AtomicU64,
+    /// Its size hint, and what its children get.
+    hint: Hint,
     attributes: RwLock<FxHashMap<TypeId, Arc<dyn AnyType + Send + Sync>>>,
 }
 
@@ -142,16 +149,17 @@ impl Drop for Inner {
 }
 
 impl Communicator {
-    pub(crate) fn world(shared: Arc<Shared>, rank: usize, hint: usize) -> Self {
+    pub(crate) fn world(shared: Arc<Shared>, rank: usize, hint: Requested) -> Self {
         let members = (0..shared.host_of.len()).collect();
         Communicator::new(shared, members, rank, 2, hint)
     }
 
-    fn new(shared: Arc<Shared>, members: Vec<usize>, rank: usize, context: u64, hint: usize) -> Self {
+    fn new(shared: Arc<Shared>, members: Vec<usize>, rank: usize, context: u64, hint: Requested) -> Self {
         let members: Arc<[usize]> = members.into();
         shared.runtime.lock().add_group(context, members.clone());
-        let (children, exchanges, attributes) = (0.into(), 0.into(), RwLock::default());
-        let inner = Inner { shared, members, rank, context, children, exchanges, hint, attributes };
+        let (children, exchanges, shrinks, attributes) = (0.into(), 0.into(), 0.into(), RwLock::default());
+        let hint = Hint::new(hint);
+        let inner = Inner { shared, members, rank, context, children, exchanges, shrinks, hint, attributes };
         Communicator { inner: Arc::new(inner) }
     }
 
@@ -221,8 +229,12 @@ impl Communicator {
     /// As [`Communicator::exchange`]; `operation` is what the launcher's report calls it.
     #[must_use]
     pub fn exchange_of(&self, operation: Operation) -> Exchange<'_> {
+        self.begin(operation, self.inner.hint.of_message())
+    }
+
+    fn begin(&self, operation: Operation, hint: usize) -> Exchange<'_> {
         let number = self.inner.exchanges.fetch_add(1, Ordering::Relaxed);
-        Exchange::new(self, operation, number)
+        Exchange::new(self, operation, number, hint)
     }
 
     /// A pattern as the launcher's report shows it: from whom, with which tag.

@@ -28,17 +28,18 @@ impl Communicator {
         let header = self.header::<T>(data.len(), check_tag(tag, "send")?);
         let bytes = lend(data);
         let mut engine = self.runtime().lock();
-        if engine.try_send(peer, header, &bytes, self.inner.hint, false)? {
+        if engine.try_send(peer, header, &bytes, self.inner.hint.of_message(), false)? {
             return Ok(());
         }
         if dest == self.rank() {
             let copy = From_::Owned(Box::new(Growing::new(data.to_vec())));
-            let id = engine.start_send(peer, header, self.inner.hint, copy)?;
+            let id = engine.start_send(peer, header, self.inner.hint.of_message(), copy)?;
             engine.abandon_send(id);
             return Ok(());
         }
         let call = engine.new_call();
-        let id = engine.start_send(peer, header, self.inner.hint, From_::Lent(Lent { call, number: 0 }))?;
+        let id =
+            engine.start_send(peer, header, self.inner.hint.of_message(), From_::Lent(Lent { call, number: 0 }))?;
         drop(engine);
         self.finish_send(id, peer, tag, &mut LentPair { call, source: &bytes, destination: &mut [] })
     }
@@ -144,9 +145,9 @@ impl Communicator {
         lent.call = engine.new_call();
         let name = Lent { call: lent.call, number: 0 };
         let receive = engine.start_receive(self.inner.context, pattern, expected, Landing::Lent(name), &mut lent)?;
-        let send = match engine.try_send(peer, header, lent.source, self.inner.hint, false) {
+        let send = match engine.try_send(peer, header, lent.source, self.inner.hint.of_message(), false) {
             Ok(true) => Ok(None),
-            Ok(false) => engine.start_send(peer, header, self.inner.hint, From_::Lent(name)).map(Some),
+            Ok(false) => engine.start_send(peer, header, self.inner.hint.of_message(), From_::Lent(name)).map(Some),
             Err(error) => Err(error),
         };
         drop(engine);

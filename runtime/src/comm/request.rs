@@ -23,10 +23,11 @@ use std::marker::PhantomData;
 impl Communicator {
     pub(super) fn start_send<T: Element>(&self, data: Vec<T>, peer: usize, header: Header) -> Result<SendRequest<T>> {
         let mut engine = self.runtime().lock();
-        let state = if engine.try_send(peer, header, &lend(&data), self.inner.hint, true)? {
+        let hint = self.inner.hint.of_message();
+        let state = if engine.try_send(peer, header, &lend(&data), hint, true)? {
             State::Sent(data)
         } else {
-            let id = engine.start_send(peer, header, self.inner.hint, From_::Owned(Box::new(Growing::new(data))))?;
+            let id = engine.start_send(peer, header, hint, From_::Owned(Box::new(Growing::new(data))))?;
             // What can leave now leaves now, not when this rank next waits.
             engine.progress(&mut NoBuffers)?;
             State::UnderWay(id)

@@ -54,10 +54,10 @@ macro_rules! or_none {
 }
 
 table! {
-    /// Promise that most messages are at most this large: connections are made with the low-latency recipe for them.
-    /// Zero promises nothing. Inert so far: neither shared memory nor TCP has a second recipe, so it is agreed upon and
-    /// shown, and changes nothing.
-    LOW_LATENCY_SIZE_HINT: u64 = "low_latency.size_hint", bytes(0, 0..=GIB), read by "`World::low_latency_size_hint`",
+    /// Promise that most messages are at most this large: they take the low-latency way, larger ones the other, and their
+    /// order is kept. Zero promises nothing: one general recipe. What it comes to on each transport is shown by
+    /// `rsrun --explain` and `World::low_latency_size_hint`.
+    LOW_LATENCY_SIZE_HINT: u64 = "low_latency.size_hint", bytes(0, 0..=GIB), read by "the runtime's protocol choice",
         aliases ["low_latency_rdma_size_hint"], environment ["RDMA_LOW_LATENCY_HINT"];
 
     /// Transports that different ranks may use, the fastest that reaches the peer is taken. `tcp` alone forces TCP even
@@ -65,8 +65,10 @@ table! {
     TRANSPORT_ALLOW: String = "transport.allow", list("shm,tcp", Words::OneOf(&["shm", "tcp"])),
         read by "the runtime's choice of transport";
 
-    /// Ring buffer of each ordered pair of ranks of one host.
-    SHM_RING_BYTES: u64 = "shm.ring_bytes", power_of_two(256 * KIB, 4 * KIB..=16 * MIB),
+    /// Ring buffer of each ordered pair of ranks of one host: more than a core's own cache holds, so that large messages
+    /// pass through the shared one. On a host with more than 8 ranks less, down to 256 KiB: all together at most 256 MiB.
+    /// Memory is taken only as far as messages need it.
+    SHM_RING_BYTES: u64 = "shm.ring_bytes", power_of_two(4 * MIB, 4 * KIB..=16 * MIB),
         read by "agent (size of the segment) and shared-memory transport";
 
     /// Messages within a host up to this size are sent at once; larger ones wait until the receiver is ready
@@ -81,15 +83,45 @@ table! {
     /// trip.
     TCP_EAGER_LIMIT: u64 = "tcp.eager_limit", bytes(64 * KIB, 0..=MIB), read by "the runtime's protocol choice";
 
-    /// Interfaces that ranks may listen on, by name or by the prefix of their address. Empty: every one, and loopback
-    /// only when all ranks are on one host.
+    /// Interfaces that ranks may listen on, by name or by the prefix of their address; `^` in front leaves one out. Empty:
+    /// every one, and loopback only when all ranks are on one host. An address that several hosts have (the bridge of a
+    /// container engine) is never tried.
     TCP_INTERFACES: String = "tcp.interfaces", list("", Words::Interfaces), read by "TCP transport";
 
     /// How long a rank tries to reach another one.
     TCP_CONNECT_TIMEOUT: Duration = "tcp.connect_timeout", duration(s(10), ms(100)..=s(600)), read by "TCP transport";
 
-    /// Read buffer and write buffer of each connection.
+    /// Read buffer of each connection.
     TCP_BUFFER_BYTES: u64 = "tcp.buffer_bytes", bytes(256 * KIB, 4 * KIB..=64 * MIB), read by "TCP transport";
+
+    /// Connections of each pair of ranks. With more than one, the first carries small messages and everything that needs
+    /// an order, and the pieces of large messages are spread over the others: for links that one connection cannot fill.
+    TCP_SOCKETS: u64 = "tcp.sockets", Kind::Count { default: 1, range: 1..=16 }, read by "TCP transport";
+
+    /// Bytes of each connection that may be under way: a sender keeps them until the receiver has confirmed them, to send
+    /// them again when the connection breaks, and waits when there are more.
+    TCP_RESEND_BYTES: u64 = "tcp.resend_bytes", bytes(MIB, 4 * KIB..=256 * MIB), read by "TCP transport";
+
+    /// How long two ranks that live try to replace a connection that broke. Zero: a broken connection is a lost peer.
+    TCP_RECONNECT: Duration = "tcp.reconnect", duration(s(20), s(0)..=s(3600)), read by "TCP transport";
+
+    /// A host that has not answered for this long is lost, and every rank on it. The kernel asks and answers, so that a
+    /// rank may compute, or be stopped, for as long as it likes.
+    HEARTBEAT_TIMEOUT: Duration = "heartbeat.timeout", duration(s(30), s(3)..=s(86400)), read by "TCP transport";
+
+    /// Not zero: every transport between ranks behaves as badly as it may, by dice thrown with this seed. For tests of
+    /// programs: what they rely on beyond the guarantees of the runtime breaks.
+    FAULTY_SEED: u64 = "faulty.seed", Kind::Count { default: 0, range: 0..=u64::MAX }, read by "transport `faulty`";
+
+    /// What goes wrong with `faulty.seed`: records are delayed, sends find no room, large messages come in other pieces and
+    /// another order, connections break and are replaced.
+    FAULTY_FAULTS: String = "faulty.faults",
+        list("delay,refuse,split,reorder,sever", Words::OneOf(&["delay", "refuse", "split", "reorder", "sever"])),
+        read by "transport `faulty`";
+
+    /// With `faulty.seed`: a peer is lost after this many records from it. Zero: never.
+    FAULTY_LOSE_AFTER: u64 = "faulty.lose_after", Kind::Count { default: 0, range: 0..=u64::MAX },
+        read by "transport `faulty`";
 
     /// How a blocked call waits: `auto` spins for `wait.spin`, then sleeps, and does not spin when a host has more ranks
     /// than cores.
@@ -98,6 +130,19 @@ table! {
     /// How long a blocked call spins before it yields and sleeps.
     WAIT_SPIN: Duration = "wait.spin", duration(Duration::from_micros(50), s(0)..=s(1)), read by "the runtime's waiting";
 
+    /// Rank 0 prints when it joins which way its messages take, by peer and size, and why. The option `--explain` sets it.
+    REPORT_EXPLAIN: String = "report.explain", choice("off", &["off", "text", "json"]), read by "`World::init` on rank 0";
+
+    /// At the end of the job, messages, bytes, paths and waits of all ranks: `-` prints a table, anything else is the file
+    /// on the launcher's host that gets them as JSON. Empty: nothing. The option `--stats` sets it.
+    REPORT_STATISTICS: String = "report.statistics", Kind::Text { default: "" }, read by "the runtime and the launcher";
+
+    /// The file on the launcher's host that gets what every rank did when, in the format of Chrome and Perfetto. Empty:
+    /// nothing is recorded. The option `--trace` sets it.
+    REPORT_TRACE: String = "report.trace", Kind::Text { default: "" }, read by "the runtime and the launcher";
+
+    /// How many events of a trace each rank keeps, 48 bytes each; when there are more, the oldest are dropped and counted.
+    TRACE_EVENTS: u64 = "trace.events", Kind::Count { default: 65_536, range: 16..=16_777_216 }, read by "the runtime's trace";
     /// Which ranks collectives in two hops take as a group: those of a `host`, those whose hosts have the same `group=` in
     /// the hostfile, or `none`.
     COLLECTIVES_GROUPS: String = "collectives.groups", choice("host", &["host", "group", "none"]), read by "collectives";
@@ -154,6 +199,17 @@ table! {
 
     /// Connections to hosts that are made at once.
     LAUNCH_WINDOW: u64 = "launch.window", Kind::Count { default: 64, range: 1..=4096 }, read by "launcher";
+
+    /// Whether agents connect to further hosts for the launcher. `auto`: when a job has more than 512 hosts. Each host that
+    /// others are reached through needs keys of its own for them; where it has none, the launcher connects by itself.
+    LAUNCH_TREE: String = "launch.tree", choice("auto", &["auto", "on", "off"]), read by "launcher";
+
+    /// How many hosts the launcher, and each agent of a tree, connects to.
+    LAUNCH_TREE_RADIX: u64 = "launch.tree_radix", Kind::Count { default: 32, range: 2..=1024 }, read by "launcher";
+
+    /// How long a host is tried whose name is not known or where nobody listens. Longer for hosts that are just being
+    /// made; `launch.connect_timeout` is the limit in any case.
+    LAUNCH_WAIT_FOR_HOSTS: Duration = "launch.wait_for_hosts", duration(s(2), s(0)..=s(600)), read by "launcher";
 
     /// How long a host may take to say hello.
     LAUNCH_CONNECT_TIMEOUT: Duration = "launch.connect_timeout", duration(s(8), ms(100)..=s(600)), read by "launcher";

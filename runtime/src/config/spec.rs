@@ -98,7 +98,8 @@ pub enum Kind {
 pub enum Words {
     /// At least one of these.
     OneOf(&'static [&'static str]),
-    /// Names of network interfaces, addresses, or address prefixes such as `10.0.0.0/8`; may be empty.
+    /// Names of network interfaces, addresses, or address prefixes such as `10.0.0.0/8`, each with `^` in front to leave it
+    /// out; may be empty.
     Interfaces,
 }
 
@@ -175,7 +176,9 @@ impl Kind {
                 format!("one or more of {}, separated by commas", words.join(", "))
             }
             Self::List { of: Words::Interfaces, .. } => {
-                "interface names, addresses or address prefixes separated by commas, for example eth0,10.0.0.0/8; or empty".into()
+                "interface names, addresses or address prefixes separated by commas, each with ^ in front to leave it out, \
+                 for example eth0,10.0.0.0/8 or ^docker0; or empty"
+                    .into()
             }
             Self::Text { .. } => format!("text of one line, at most {MAX_TEXT} bytes"),
         }
@@ -224,7 +227,7 @@ impl Words {
             match self {
                 Self::OneOf(words) if words.contains(&word) => {}
                 Self::OneOf(words) => return Err(unknown_word(word, words)),
-                Self::Interfaces => interface(word)?,
+                Self::Interfaces => interface(word.strip_prefix('^').unwrap_or(word))?,
             }
         }
         Ok(())
@@ -249,7 +252,7 @@ fn interface(word: &str) -> Result<(), String> {
         return Ok(());
     }
     // The kernel's IFNAMSIZ is 16 with the zero at the end.
-    if word.len() > 15 || word == "." || word == ".." || word.contains(char::is_whitespace) {
+    if word.is_empty() || word.len() > 15 || word == "." || word == ".." || word.contains(char::is_whitespace) {
         return Err(format!("`{}` cannot be the name of an interface", shown(word)));
     }
     Ok(())

@@ -50,21 +50,28 @@ impl Coverage {
         self.front + self.beyond.iter().map(|(start, end)| end - start).sum::<usize>()
     }
 
-    /// `length` bytes from `offset` on have come. A piece that cannot be right changes nothing.
-    pub(crate) fn add(&mut self, offset: u64, length: usize) -> Result<(), BadPiece> {
+    /// Where a piece of `length` bytes from `offset` on begins, if it can be right.
+    pub(crate) fn check(&self, offset: u64, length: usize) -> Result<usize, BadPiece> {
         if length == 0 {
             return Err(BadPiece::Empty);
         }
         let start = usize::try_from(offset).map_err(|_| BadPiece::TooLong)?;
         let end = start.checked_add(length).filter(|end| *end <= self.total).ok_or(BadPiece::TooLong)?;
-        if start < self.front {
+        if start < self.front || self.beyond.get(self.after(start)).is_some_and(|(other, _)| *other < end) {
             return Err(BadPiece::Repeated);
         }
-        // The first range that ends after the piece begins: the only one that may overlap first.
-        let at = self.beyond.partition_point(|(_, other_end)| *other_end <= start);
-        if self.beyond.get(at).is_some_and(|(other, _)| *other < end) {
-            return Err(BadPiece::Repeated);
-        }
+        Ok(start)
+    }
+
+    /// The first range that ends after a piece begins: the only one that may overlap first.
+    fn after(&self, start: usize) -> usize {
+        self.beyond.partition_point(|(_, end)| *end <= start)
+    }
+
+    /// `length` bytes from `offset` on have come. A piece that cannot be right changes nothing.
+    pub(crate) fn add(&mut self, offset: u64, length: usize) -> Result<(), BadPiece> {
+        let start = self.check(offset, length)?;
+        let (end, at) = (start + length, self.after(start));
         if start == self.front {
             self.front = end;
             if let Some(&(next, next_end)) = self.beyond.first()

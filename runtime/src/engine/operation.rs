@@ -190,8 +190,8 @@ impl Receiving {
         }
     }
 
-    /// Keeps a piece until its landing is lent.
-    pub(crate) fn keep_aside(&mut self, at: usize, payload: &mut dyn Payload) {
+    /// Keeps what is there of a piece until its landing is lent. Returns how much.
+    pub(crate) fn keep_aside(&mut self, at: usize, payload: &mut dyn Payload) -> usize {
         let length = payload.len();
         // Pieces that follow each other share one allocation.
         let kept = match self.aside.last_mut() {
@@ -203,7 +203,9 @@ impl Receiving {
         };
         let old = kept.len();
         kept.resize(old + length, 0);
-        payload.copy_to(&mut kept[old..]);
+        let copied = payload.copy_to(&mut kept[old..]);
+        kept.truncate(old + copied);
+        copied
     }
 
     /// Whether a message from `peer` is arriving.

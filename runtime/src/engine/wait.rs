@@ -6,13 +6,17 @@ use super::{
 };
 use crate::error::{Context, Error, Result};
 use crate::memory::{Activity, Segment};
+use crate::trace::{self, Recorder, What};
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},
 };
 use std::{
     os::fd::OwnedFd,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -32,6 +36,8 @@ const YIELDS: u32 = 4;
 const SPINS_PER_CLOCK: u32 = 64;
 /// Idle rounds of a rank that does not sleep between two looks at its lifeline.
 const LIFELINE_EVERY: u32 = 1 << 14;
+/// Calls that find nothing and do not wait between two looks at the lifeline.
+const LISTEN_EVERY: u32 = 256;
 /// A sleep ends at the latest after this, in case a peer died before it could wake us.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
@@ -92,10 +98,28 @@ pub(crate) struct Runtime {
     /// Every descriptor that can end a wait is registered here.
     poller: Arc<OwnedFd>,
     waiting: Waiting,
+    idle_pokes: AtomicU32,
     /// What there is to know of the rest of the job.
     lifeline: Box<dyn Fn() -> Vec<News> + Send + Sync>,
     /// Where this rank says what it is doing, and its place there.
     board: Option<(Arc<Segment>, usize)>,
+    /// Records calls, when that is asked for.
+    recorder: Option<Arc<Recorder>>,
+}
+
+/// A call or a whole operation that is recorded from here until it is dropped, if anything is.
+#[derive(Debug)]
+pub(crate) struct Span<'a> {
+    recorded: Option<(&'a Recorder, u64)>,
+    what: What,
+}
+
+impl Drop for Span<'_> {
+    fn drop(&mut self) {
+        if let Some((recorder, began)) = self.recorded {
+            recorder.ended(began, self.what);
+        }
+    }
 }
 
 /// News of the rest of the job.
@@ -122,15 +146,21 @@ struct Notice<'a> {
     board: Option<&'a (Arc<Segment>, usize)>,
     activity: Activity,
     posted: bool,
+    runtime: &'a Runtime,
+    blocked: Option<Span<'a>>,
 }
 
 impl Notice<'_> {
     fn post(&mut self) {
-        if !self.posted
-            && let Some((segment, place)) = self.board
-        {
+        if self.posted {
+            return;
+        }
+        self.posted = true;
+        if let Some((segment, place)) = self.board {
             segment.publish(*place, self.activity);
-            self.posted = true;
+        }
+        if self.runtime.recorder.is_some() {
+            self.blocked = Some(self.runtime.span(What::Blocked));
         }
     }
 }
@@ -159,7 +189,27 @@ impl Runtime {
         lifeline: Box<dyn Fn() -> Vec<News> + Send + Sync>,
         board: Option<(Arc<Segment>, usize)>,
     ) -> Self {
-        Runtime { engine: Mutex::new(engine), others: Condvar::new(), poller, waiting, lifeline, board }
+        let recorder = engine.recorder.clone();
+        Runtime {
+            engine: Mutex::new(engine),
+            others: Condvar::new(),
+            poller,
+            waiting,
+            idle_pokes: AtomicU32::new(0),
+            lifeline,
+            board,
+            recorder,
+        }
+    }
+
+    /// Records what happens from now on until the result is dropped.
+    pub(crate) fn span(&self, what: What) -> Span<'_> {
+        Span { recorded: self.recorder.as_deref().map(|recorder| (recorder, trace::now())), what }
+    }
+
+    /// What records calls, if anything does.
+    pub(crate) fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.as_deref()
     }
 
     /// Says what this rank is doing until it says something else.
@@ -193,7 +243,10 @@ impl Runtime {
         mut done: impl FnMut(&mut Engine, &mut B) -> Option<Result<R>>,
     ) -> Result<R> {
         let mut pace = Pace::default();
-        let mut notice = Notice { board: self.board.as_ref(), activity, posted: false };
+        // The operation that a collective's wait belongs to is recorded as a whole.
+        let own = !matches!(activity, Activity::Collective { .. });
+        let _span = (self.recorder.is_some() && own).then(|| self.span(What::Call(activity)));
+        let mut notice = Notice { board: self.board.as_ref(), activity, posted: false, runtime: self, blocked: None };
         let mut engine = self.lock();
         // The first look: an operation that completed at once needs no progress.
         let mut seen = engine.news();
@@ -220,11 +273,13 @@ impl Runtime {
             }
             match pace.next(self.waiting) {
                 Next::Spin => {
+                    engine.waits.spins += 1;
                     drop(engine);
                     std::hint::spin_loop();
                     engine = self.lock();
                 }
                 Next::Yield => {
+                    engine.waits.yields += 1;
                     drop(engine);
                     rustix::thread::sched_yield();
                     engine = self.lock();
@@ -237,9 +292,14 @@ impl Runtime {
         }
     }
 
-    /// One round of progress without waiting.
+    /// One round of progress without waiting. A program that polls hears of the rest of the job here, too.
     pub(crate) fn poke(&self) -> Result<()> {
-        self.lock().progress(&mut NoBuffers).map(drop)
+        let mut engine = self.lock();
+        let moved = engine.progress(&mut NoBuffers)?;
+        if !moved && self.idle_pokes.fetch_add(1, Ordering::Relaxed) % LISTEN_EVERY == LISTEN_EVERY - 1 {
+            self.listen(&mut engine);
+        }
+        Ok(())
     }
 
     /// Sleeps until a descriptor or another thread has news.
@@ -263,6 +323,7 @@ impl Runtime {
         let mut slept = Ok(false);
         if !limit.is_zero() {
             engine.sleeper = true;
+            engine.waits.sleeps += 1;
             drop(engine);
             slept = self.sleep_on_descriptors(limit);
             engine = self.lock();

@@ -101,9 +101,14 @@ impl<R, M> Default for Queues<R, M> {
 }
 
 impl<R, M> Queues<R, M> {
+    /// The oldest receive that admits a message.
+    fn first_posted(&self, source: usize, tag: u64) -> Option<Ticket> {
+        self.posted.first(&Pattern::of(source, tag), |posted| posted.pattern.admits(source, tag))
+    }
+
     /// The oldest receive that admits a message, taken out.
     fn take_posted(&mut self, source: usize, tag: u64) -> Option<R> {
-        let ticket = self.posted.first(&Pattern::of(source, tag), |posted| posted.pattern.admits(source, tag))?;
+        let ticket = self.first_posted(source, tag)?;
         self.posted.remove(ticket).map(|(_, posted)| posted.receive)
     }
 
@@ -130,6 +135,11 @@ impl<R, M> Matcher<R, M> {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    /// The place of a message that meets a receive without [`Matcher::arrive`].
+    pub(crate) fn place(&mut self) -> Place {
+        Place(self.number())
     }
 
     /// Drops the queues of a context that has become empty, once there are many: communicators come and go.
@@ -161,6 +171,13 @@ impl<R, M> Matcher<R, M> {
             queues.unexpected.insert(number, Unexpected { source, tag, place: Place(number), message: message() });
         }
         receive.map(|receive| (receive, Place(number)))
+    }
+
+    /// The receive that a message would get, left where it is.
+    pub(crate) fn waiting_for(&self, context: u64, source: usize, tag: u64) -> Option<&R> {
+        let queues = self.contexts.get(&context)?;
+        let ticket = queues.first_posted(source, tag)?;
+        queues.posted.get(ticket).map(|posted| &posted.receive)
     }
 
     /// The oldest waiting message that `pattern` admits, taken out.

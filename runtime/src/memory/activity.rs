@@ -92,6 +92,8 @@ operations! {
     AllGather = 7 "all_gather",
     Scatter = 8 "scatter",
     AllToAll = 9 "all_to_all",
+    SizeHint = 10 "set_low_latency_size_hint",
+    Shrink = 11 "shrink",
 }
 
 /// Ranks take 24 bits of the word.
@@ -189,7 +191,7 @@ mod tests {
             (rank, tag).prop_map(|(to, tag)| Activity::Send { to, tag }),
             pair.clone().prop_map(|(from, tag)| Activity::Receive { from, tag }),
             pair.prop_map(|(from, tag)| Activity::Probe { from, tag }),
-            (0_u8..10, any::<u32>()).prop_map(|(code, number)| Activity::Collective {
+            (0_u8..=10, any::<u32>()).prop_map(|(code, number)| Activity::Collective {
                 operation: Operation::from_code(code).unwrap(),
                 number
             }),

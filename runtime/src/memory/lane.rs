@@ -4,11 +4,16 @@
 //! A small message moves one cache line and nothing else. The first word of a cell holds a stamp that says in which lap
 //! the cell was written: it is stored last, with Release, so that whoever sees the stamp of its lap sees the cell and the
 //! bytes that belong to it. There is no tail to look at. The consumer publishes its positions now and then, and the
-//! producer reads them only when the lane looks full (as in FastForward: Giacomoni, Moseley and Vachharajani, PPoPP 2008).
+//! producer reads them only when the lane looks full (as in FastForward: Giacomoni, Moseley and Vachharajani, PPoPP 2008),
+//! and whenever it has filled a part of the ring of bytes: when the consumer has emptied all of it, the producer begins
+//! again at the front, so that small messages stay in the cache and take little memory however many there are.
 //!
 //! The algorithm is generic over the memory, so that loom checks the very code that runs over the segment.
 
-use super::index;
+use super::{
+    index,
+    stores::{LONG, Stores},
+};
 use std::ops::Range;
 
 /// Words of a cell: the stamp and flags, then what the caller put there.
@@ -17,6 +22,16 @@ pub(crate) const CELL_WORDS: usize = 8;
 pub(crate) const CELL: usize = CELL_WORDS * 8;
 /// Bytes are handed out in multiples of this, so that what follows begins on a cache line.
 const ALIGN: usize = 64;
+/// The producer may begin anew at the front of the bytes whenever it has filled one of this many parts of them.
+const PARTS: usize = 64;
+/// From this length on, bytes never begin anew.
+const PIECE: usize = 16 << 10;
+/// In a cell's flags: its bytes, and all that follow, begin at the front of the ring. The caller's flags are below.
+const REWOUND: u32 = 1 << 31;
+/// In a cell's flags: its bytes were written into the producer's cache.
+const INTO_CACHE: u32 = 1 << 30;
+/// What the caller may set in a cell's flags.
+pub(crate) const FLAGS: u32 = INTO_CACHE - 1;
 
 /// What a cell carries besides its stamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,11 +51,14 @@ pub(crate) trait LaneMemory {
     fn set_stamp(&self, cell: usize, stamp: u64);
     fn words(&self, cell: usize) -> [u64; CELL_WORDS - 1];
     fn set_words(&self, cell: usize, words: &[u64; CELL_WORDS - 1]);
-    fn write(&self, at: usize, bytes: &[u8]);
+    fn write(&self, at: usize, bytes: &[u8], stores: Stores);
     fn read(&self, at: usize, bytes: &mut [u8]);
     /// How many cells and bytes the consumer has released.
     fn released(&self) -> (u64, u64);
     fn set_released(&self, cells: u64, bytes: u64);
+    /// How the consumer wants long payloads written. No more than a hint: may be relaxed.
+    fn advice(&self) -> Stores;
+    fn set_advice(&self, stores: Stores);
 }
 
 /// The stamp of a position with the caller's flags: never zero, which is what fresh memory holds.
@@ -72,12 +90,46 @@ pub(crate) struct Producer<M> {
     bytes: u64,
     /// What the consumer had released when we last looked.
     released: (u64, u64),
+    /// Where the bytes last began anew at the front; everything before had been released.
+    rewound: u64,
+    stores: Stores,
 }
 
 impl<M: LaneMemory> Producer<M> {
     /// The producer of a fresh lane.
     pub(crate) fn new(memory: M) -> Self {
-        Producer { memory, cells: 0, bytes: 0, released: (0, 0) }
+        Producer { memory, cells: 0, bytes: 0, released: (0, 0), rewound: 0, stores: Stores::default() }
+    }
+
+    /// How long payloads are written now.
+    pub(crate) fn stores(&self) -> Stores {
+        self.stores
+    }
+
+    /// Looks at what the consumer says.
+    fn look(&mut self) {
+        let (cells, bytes) = self.memory.released();
+        self.released = (cells, bytes.max(self.rewound));
+        self.stores = self.memory.advice();
+    }
+
+    /// Looks at the consumer when `length` more bytes fill a part of the ring; begins anew at the front when the ring is
+    /// empty. Returns the flag that says so to the consumer.
+    fn rewind(&mut self, length: usize) -> u32 {
+        let capacity = self.memory.byte_capacity() as u64;
+        let part = (capacity / PARTS as u64).max(ALIGN as u64);
+        if self.bytes / part == (self.bytes + padded(length)) / part {
+            return 0;
+        }
+        self.look();
+        // Pieces of large messages go all the way round: they are to leave the producer's own cache.
+        if length >= PIECE || self.released.1 != self.bytes || self.bytes.is_multiple_of(capacity) {
+            return 0;
+        }
+        self.bytes = self.bytes.next_multiple_of(capacity);
+        self.rewound = self.bytes;
+        self.released.1 = self.bytes;
+        REWOUND
     }
 
     /// Publishes a cell and the bytes that belong to it, or nothing when there is no room.
@@ -88,23 +140,30 @@ impl<M: LaneMemory> Producer<M> {
                 && producer.bytes - released + padded(bytes.len()) <= producer.memory.byte_capacity() as u64
         };
         if !fits(self) {
-            self.released = self.memory.released();
+            self.look();
             if !fits(self) {
                 return false;
             }
         }
+        debug_assert_eq!(cell.flags & !FLAGS, 0);
+        let mut flags = cell.flags;
         if !bytes.is_empty() {
+            flags |= self.rewind(bytes.len());
+            let stores = if bytes.len() >= LONG { self.stores } else { Stores::IntoCache };
+            if stores == Stores::IntoCache {
+                flags |= INTO_CACHE;
+            }
             let (first, second) = ranges(self.bytes, bytes.len(), self.memory.byte_capacity());
             let (head, rest) = bytes.split_at(first.len());
-            self.memory.write(first.start, head);
+            self.memory.write(first.start, head, stores);
             if !second.is_empty() {
-                self.memory.write(0, rest);
+                self.memory.write(0, rest, stores);
             }
             self.bytes += padded(bytes.len());
         }
         let at = place(self.cells, self.memory.cell_capacity());
         self.memory.set_words(at, &cell.words);
-        self.memory.set_stamp(at, stamp(self.cells, self.memory.cell_capacity(), cell.flags));
+        self.memory.set_stamp(at, stamp(self.cells, self.memory.cell_capacity(), flags));
         self.cells += 1;
         true
     }
@@ -117,22 +176,40 @@ pub(crate) struct Consumer<M> {
     cells: u64,
     bytes: u64,
     published: (u64, u64),
+    /// How the bytes of the cell that is next were written.
+    stores: Stores,
 }
 
 impl<M: LaneMemory> Consumer<M> {
     /// The consumer of a fresh lane.
     pub(crate) fn new(memory: M) -> Self {
-        Consumer { memory, cells: 0, bytes: 0, published: (0, 0) }
+        Consumer { memory, cells: 0, bytes: 0, published: (0, 0), stores: Stores::default() }
     }
 
     /// The cell that is next, if it has come.
-    pub(crate) fn peek(&self) -> Option<Cell> {
+    pub(crate) fn peek(&mut self) -> Option<Cell> {
         let at = place(self.cells, self.memory.cell_capacity());
         let found = self.memory.stamp(at);
         if found & 0xffff_ffff != stamp(self.cells, self.memory.cell_capacity(), 0) {
             return None;
         }
-        Some(Cell { flags: (found >> 32) as u32, words: self.memory.words(at) })
+        let flags = (found >> 32) as u32;
+        if flags & REWOUND != 0 {
+            // Again when it is looked at again, which changes nothing.
+            self.bytes = self.bytes.next_multiple_of(self.memory.byte_capacity() as u64);
+        }
+        self.stores = if flags & INTO_CACHE != 0 { Stores::IntoCache } else { Stores::PastCache };
+        Some(Cell { flags: flags & FLAGS, words: self.memory.words(at) })
+    }
+
+    /// How the bytes of the cell that [`Consumer::peek`] gave last were written.
+    pub(crate) fn stores(&self) -> Stores {
+        self.stores
+    }
+
+    /// Says how long payloads are to be written from now on.
+    pub(crate) fn advise(&self, stores: Stores) {
+        self.memory.set_advice(stores);
     }
 
     /// Copies bytes that belong to the next cell, from `skip` on.
@@ -182,10 +259,16 @@ mod tests {
         cells: RefCell<Vec<[u64; CELL_WORDS]>>,
         bytes: RefCell<Vec<u8>>,
         released: RefCell<(u64, u64)>,
+        advice: RefCell<Stores>,
     }
 
     fn plain(cells: usize, bytes: usize) -> Plain {
-        Plain { cells: vec![[0; CELL_WORDS]; cells].into(), bytes: vec![0; bytes].into(), released: (0, 0).into() }
+        Plain {
+            cells: vec![[0; CELL_WORDS]; cells].into(),
+            bytes: vec![0; bytes].into(),
+            released: (0, 0).into(),
+            advice: Stores::default().into(),
+        }
     }
 
     impl LaneMemory for &Plain {
@@ -207,7 +290,7 @@ mod tests {
         fn set_words(&self, cell: usize, words: &[u64; CELL_WORDS - 1]) {
             self.cells.borrow_mut()[cell][1..].copy_from_slice(words);
         }
-        fn write(&self, at: usize, bytes: &[u8]) {
+        fn write(&self, at: usize, bytes: &[u8], _: Stores) {
             self.bytes.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
         }
         fn read(&self, at: usize, bytes: &mut [u8]) {
@@ -218,6 +301,12 @@ mod tests {
         }
         fn set_released(&self, cells: u64, bytes: u64) {
             *self.released.borrow_mut() = (cells, bytes);
+        }
+        fn advice(&self) -> Stores {
+            *self.advice.borrow()
+        }
+        fn set_advice(&self, stores: Stores) {
+            *self.advice.borrow_mut() = stores;
         }
     }
 
@@ -278,6 +367,39 @@ mod tests {
     }
 
     #[test]
+    fn small_messages_that_are_taken_at_once_stay_at_the_front_of_the_ring() {
+        let memory = plain(8, 64 * 1024);
+        let (mut producer, mut consumer) = (Producer::new(&memory), Consumer::new(&memory));
+        for number in 0..10_000 {
+            assert!(producer.push(&cell(number), &pattern(number)));
+            assert_eq!(consumer.peek(), Some(cell(number)));
+            let mut bytes = vec![0; pattern(number).len()];
+            consumer.read(0, &mut bytes);
+            assert_eq!(bytes, pattern(number));
+            consumer.release(bytes.len());
+            consumer.publish();
+        }
+        let used = memory.bytes.borrow().iter().rposition(|byte| *byte != 0).unwrap();
+        assert!(used < 2 * 64 * 1024 / PARTS, "{used}");
+    }
+
+    #[test]
+    fn long_payloads_are_written_as_the_consumer_advises() {
+        let memory = plain(8, 16 * LONG);
+        let (mut producer, mut consumer) = (Producer::new(&memory), Consumer::new(&memory));
+        for stores in [Stores::PastCache, Stores::IntoCache, Stores::PastCache] {
+            consumer.advise(stores);
+            for (length, expected) in [(LONG, stores), (LONG - 1, Stores::IntoCache)] {
+                assert!(producer.push(&cell(1), &vec![1; length]));
+                assert_eq!(consumer.peek(), Some(cell(1)));
+                assert_eq!(consumer.stores(), expected);
+                consumer.release(length);
+                consumer.publish();
+            }
+        }
+    }
+
+    #[test]
     fn what_a_former_lap_left_is_not_taken_for_an_entry() {
         let memory = plain(2, 64);
         let (mut producer, mut consumer) = (Producer::new(&memory), Consumer::new(&memory));
@@ -333,7 +455,7 @@ mod loom_tests {
             // SAFETY: loom checks that nobody else accesses the words meanwhile.
             self.words[cell].with_mut(|place| unsafe { *place = *words });
         }
-        fn write(&self, at: usize, bytes: &[u8]) {
+        fn write(&self, at: usize, bytes: &[u8], _: Stores) {
             for (i, byte) in bytes.iter().enumerate() {
                 // SAFETY: loom checks that nobody else accesses the byte meanwhile.
                 self.bytes[at + i].with_mut(|place| unsafe { *place = *byte });
@@ -352,6 +474,10 @@ mod loom_tests {
             self.released[0].store(cells, Release);
             self.released[1].store(bytes, Release);
         }
+        fn advice(&self) -> Stores {
+            Stores::PastCache
+        }
+        fn set_advice(&self, _: Stores) {}
     }
 
     fn model(cells: usize, bytes: usize) -> Arc<Model> {

@@ -4,6 +4,7 @@
 
 mod activity;
 pub(crate) mod lane;
+pub(crate) mod stores;
 
 pub use activity::{Activity, Operation};
 

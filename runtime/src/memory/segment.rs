@@ -13,6 +13,7 @@
 use super::{
     Activity, index,
     lane::{CELL, CELL_WORDS, LaneMemory},
+    stores::Stores,
 };
 use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create},
@@ -33,9 +34,12 @@ use std::{
 const LINE: usize = 128;
 /// Cells of a lane.
 const CELLS: usize = 64;
+/// All rings of a segment together have at most this many bytes, unless that leaves less than [`RING_LEAST`] for one.
+const RINGS_AT_MOST: usize = 256 << 20;
+const RING_LEAST: usize = 256 << 10;
 /// Bytes of a lane besides its ring of bytes.
 const LANE: usize = LINE + CELLS * CELL;
-const MAGIC: u64 = u64::from_le_bytes(*b"SPMDSEG2");
+const MAGIC: u64 = u64::from_le_bytes(*b"SPMDSEG3");
 
 /// The shared memory of the ranks of one host, mapped into this process.
 #[derive(Debug)]
@@ -53,11 +57,13 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Makes the memory for `ranks` ranks with a ring of `ring` bytes (a power of two) for every ordered pair.
+    /// Makes the memory for `ranks` ranks with a ring of `ring` bytes (a power of two) for every ordered pair; of fewer
+    /// bytes, down to 256 KiB, where there are so many pairs that all rings together were more than 256 MiB.
     ///
     /// # Errors
     /// When the kernel refuses the memory; `InvalidInput` when a number is out of range.
     pub fn create(ranks: usize, ring: usize) -> io::Result<OwnedFd> {
+        let ring = ring_of(ranks, ring);
         let bytes = total_bytes(ranks, ring).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("{ranks} ranks with rings of {ring} bytes"))
         })?;
@@ -197,6 +203,14 @@ impl Drop for Segment {
     }
 }
 
+/// The bytes of one ring, where `wanted` are asked for.
+fn ring_of(ranks: usize, wanted: usize) -> usize {
+    let share = RINGS_AT_MOST / ranks.saturating_mul(ranks).max(1);
+    // The largest power of two that is not more.
+    let share = 1 << share.max(1).ilog2();
+    wanted.min(share.max(RING_LEAST))
+}
+
 /// The size of a segment, if the numbers make sense.
 fn total_bytes(ranks: usize, ring: usize) -> Option<usize> {
     if ranks == 0 || !ring.is_power_of_two() || ring < LINE {
@@ -237,9 +251,9 @@ pub(crate) struct MappedLane {
 unsafe impl Send for MappedLane {}
 
 impl MappedLane {
-    /// One of the consumer's two positions.
+    /// One of the consumer's two positions, or its advice.
     fn position(&self, index: usize) -> &AtomicU64 {
-        debug_assert!(index < 2);
+        debug_assert!(index < 3);
         // SAFETY: within the line of positions, aligned, and only ever accessed as an atomic.
         unsafe { self.base.cast::<AtomicU64>().add(index).as_ref() }
     }
@@ -294,10 +308,10 @@ impl LaneMemory for MappedLane {
         unsafe { self.cell(cell).add(1).cast::<[u64; CELL_WORDS - 1]>().write(*words) }
     }
 
-    fn write(&self, at: usize, bytes: &[u8]) {
+    fn write(&self, at: usize, bytes: &[u8], stores: Stores) {
         let place = self.place(at, bytes.len());
         #[cfg(target_arch = "x86_64")]
-        if bytes.len() >= STREAMED {
+        if stores == Stores::PastCache {
             // SAFETY: as below.
             return unsafe { write_past_cache(place, bytes) };
         }
@@ -320,17 +334,20 @@ impl LaneMemory for MappedLane {
         self.position(0).store(cells, Ordering::Release);
         self.position(1).store(bytes, Ordering::Release);
     }
-}
 
-/// From this length on, bytes are written past the cache. Measured between two near cores, where the cache serves best:
-/// 4 KiB lose a sixth, 512 bytes would take twice as long; between two far ones large pieces win a factor of 5 to 8.
-#[cfg(target_arch = "x86_64")]
-const STREAMED: usize = 4096;
+    fn advice(&self) -> Stores {
+        Stores::from_number(self.position(2).load(Ordering::Relaxed))
+    }
+
+    fn set_advice(&self, stores: Stores) {
+        self.position(2).store(stores as u64, Ordering::Relaxed);
+    }
+}
 
 /// Copies with stores that go to memory instead of into this processor's cache (Intel SDM volume 1, section 10.4.6.2).
 ///
 /// The other rank would have to fetch each line out of this processor's cache, which is several times slower than reading
-/// memory when the two do not share a cache.
+/// memory when the two do not share a cache (see `memory::stores`).
 ///
 /// # Safety
 /// `bytes.len()` bytes from `place` on must belong to the caller.
@@ -373,7 +390,7 @@ mod tests {
             assert!(producer.push(&cell(pair), &[pair; 4096]));
         }
         for pair in 0..9_u8 {
-            let consumer = Consumer::new(b.lane(usize::from(pair / 3), usize::from(pair % 3)));
+            let mut consumer = Consumer::new(b.lane(usize::from(pair / 3), usize::from(pair % 3)));
             let mut bytes = [0; 4096];
             assert_eq!(consumer.peek(), Some(cell(pair)));
             consumer.read(0, &mut bytes);
@@ -400,6 +417,17 @@ mod tests {
         assert!(Segment::create(0, 4096).is_err());
         assert!(Segment::create(2, 5000).is_err());
         assert!(Segment::create(usize::MAX, 4096).is_err());
+    }
+
+    #[test]
+    fn rings_shrink_where_there_are_many_ranks() {
+        let (kib, mib) = (1 << 10, 1 << 20);
+        assert_eq!(ring_of(2, 4 * mib), 4 * mib);
+        assert_eq!(ring_of(8, 4 * mib), 4 * mib);
+        assert_eq!(ring_of(9, 4 * mib), 2 * mib);
+        assert_eq!(ring_of(96, 4 * mib), 256 * kib);
+        assert_eq!(ring_of(usize::MAX, 4 * mib), 256 * kib);
+        assert_eq!(ring_of(96, 4 * kib), 4 * kib);
     }
 
     #[test]

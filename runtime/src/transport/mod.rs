@@ -5,6 +5,8 @@
 //! themselves and with the others. It knows nothing of messages, matching or communicators. Nothing above asks which
 //! transport it talks to: what it can do is data ([`Capabilities`]).
 
+pub(crate) mod choice;
+pub(crate) mod faulty;
 pub(crate) mod loopback;
 pub(crate) mod record;
 pub(crate) mod shm;
@@ -20,6 +22,9 @@ use record::{Header, Payload};
 pub(crate) trait Sink {
     /// A record from `peer`, in order. The payload must be copied before this returns.
     fn record(&mut self, peer: usize, header: &Header, payload: &mut dyn Payload) -> Result<()>;
+    /// A whole message ([`record::Kind::Eager`]) of which only the beginning is here. When a receive waits for it, its
+    /// name: the message is then delivered as pieces for that. `None`: it must be delivered whole.
+    fn begin(&mut self, peer: usize, header: &Header) -> Result<Option<u64>>;
     /// Nothing more will come from `peer` and nothing more reaches it.
     fn departed(&mut self, peer: usize, departure: Departure);
 }
@@ -45,6 +50,9 @@ pub(crate) trait Transport: Send {
     /// Delivers what has arrived, a bounded amount; `true` when anything moved in either direction.
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool>;
 
+    /// Tells what it has counted: names and numbers of its own.
+    fn counters(&self, _tell: &mut dyn FnMut(&'static str, u64)) {}
+
     /// Before the rank sleeps on its descriptors: from now on, everything that makes `poll` worth calling wakes it.
     /// The caller polls once more before it sleeps.
     fn arm(&mut self);
@@ -55,6 +63,12 @@ pub(crate) trait Transport: Send {
     /// The launcher says that this peer has dropped its world. Once nothing more can come from it, a later `poll` says that
     /// it has departed. A transport that learns of that by itself need not do anything.
     fn peer_finished(&mut self, _peer: usize) {}
+
+    /// The loss or the farewell of this peer has been reported: nothing more is taken from it or brought to it.
+    fn forget(&mut self, _peer: usize) {}
+
+    /// Breaks one of its connections as the network might, if it has any: which one follows from `choice`. For tests.
+    fn sever(&mut self, _choice: u64) {}
 
     /// The world is being dropped and every record has been pushed: tells the peers; `true` when all bytes have left
     /// this process for good and it may exit.

@@ -12,7 +12,7 @@ pub(crate) enum Kind {
     RequestToSend = 2,
     /// Send it: `id` is the sender's, `tag` the receiver's own id, which data records carry.
     ClearToSend = 3,
-    /// Forget it: the receiver cannot take it (wrong type or too long). `id` is the sender's.
+    /// Forget it: the receiver cannot take it (wrong type or too long), or (`tag` 1) leaves. `id` is the sender's.
     Discard = 4,
     /// A piece of a large message; `id` is the receiver's, `tag` the offset in bytes at which the piece belongs. The pieces
     /// of a message may come in any order.
@@ -21,24 +21,18 @@ pub(crate) enum Kind {
     Bye = 6,
     /// The rest of a large message will not come; `id` is the receiver's, `tag` the number of bytes that were sent.
     Abandon = 7,
+    /// Nothing but what its header confirms. Within a transport only.
+    Confirm = 8,
     /// Messages that cost `total` bytes have been matched, and `id` further messages may be announced.
-    Credit = 8,
+    Credit = 9,
 }
 
 impl Kind {
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
-        [
-            Kind::Eager,
-            Kind::RequestToSend,
-            Kind::ClearToSend,
-            Kind::Discard,
-            Kind::Data,
-            Kind::Bye,
-            Kind::Abandon,
-            Kind::Credit,
-        ]
-        .into_iter()
-        .find(|kind| *kind as u8 == byte)
+        use Kind::{Abandon, Bye, ClearToSend, Confirm, Credit, Data, Discard, Eager, RequestToSend};
+        [Eager, RequestToSend, ClearToSend, Discard, Data, Bye, Abandon, Confirm, Credit]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -58,7 +52,8 @@ pub(crate) struct Header {
     pub(crate) id: u64,
     /// Bytes of payload that follow in this record.
     pub(crate) payload: u32,
-    pub(crate) zero_too: u32,
+    /// For the transport: bytes that have arrived from the peer, the lower 32 bits of their number. 0 elsewhere.
+    pub(crate) confirmed: u32,
 }
 
 /// The size of a header in bytes.
@@ -72,14 +67,26 @@ impl Header {
     pub(crate) fn from_bytes(bytes: &[u8; HEADER]) -> Self {
         bytemuck::pod_read_unaligned(bytes)
     }
+
+    /// The header of a whole message that is delivered as pieces for the receive `id`.
+    pub(crate) fn as_piece_for(&self, id: u64) -> Self {
+        Header { id, payload: self.payload, ..Header::new(Kind::Data) }
+    }
+
+    /// The first `bytes` bytes of the payload of a piece have been delivered: what is left of it.
+    pub(crate) fn shorten(&mut self, bytes: usize) {
+        self.payload -= u32::try_from(bytes).expect("no more than the payload");
+        self.tag += bytes as u64;
+    }
 }
 
 /// The payload of a record that is being delivered, wherever it lies.
 pub(crate) trait Payload {
     /// Bytes not yet copied.
     fn len(&self) -> usize;
-    /// Copies the next `out.len()` bytes, at most [`Payload::len`].
-    fn copy_to(&mut self, out: &mut [u8]);
+    /// Copies the next `out.len()` bytes, at most [`Payload::len`], and returns how many: fewer only of a piece
+    /// ([`Kind::Data`]) whose rest has not arrived. That comes as a piece of its own.
+    fn copy_to(&mut self, out: &mut [u8]) -> usize;
 }
 
 impl Payload for &[u8] {
@@ -87,10 +94,11 @@ impl Payload for &[u8] {
         <[u8]>::len(self)
     }
 
-    fn copy_to(&mut self, out: &mut [u8]) {
+    fn copy_to(&mut self, out: &mut [u8]) -> usize {
         let (now, later) = self.split_at(out.len());
         out.copy_from_slice(now);
         *self = later;
+        now.len()
     }
 }
 
@@ -118,6 +126,6 @@ mod tests {
     #[test]
     fn only_the_known_kinds_are_understood() {
         let known: Vec<u8> = (0..=255).filter(|byte| Kind::from_byte(*byte).is_some()).collect();
-        assert_eq!(known, [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(known, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 }

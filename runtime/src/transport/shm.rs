@@ -12,8 +12,9 @@ use crate::{
     memory::{
         MappedLane, Segment,
         lane::{Cell, Consumer, LaneMemory, Producer},
+        stores::{Chooser, LONG, MEASURED, Sample, Side},
     },
-    protocol::{Capabilities, Channels, Tier},
+    protocol::{Capabilities, Channels, DirectRead, Tier},
 };
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -21,12 +22,15 @@ use std::{
         Arc,
         atomic::{Ordering, fence},
     },
+    time::Instant,
 };
 
 /// The largest payload that travels within the cell.
 const INLINE: usize = 32;
-/// Pieces of a large message that a lane holds at once: enough to copy in and out at the same time.
+/// Pieces of a large message that a lane holds at least at once: enough to copy in and out at the same time.
 const PIECES: usize = 8;
+/// The largest piece: in the time of more, both sides would wait for each other.
+const PIECE: usize = 32 << 10;
 /// Polls between two looks at who has finished: that is one more cache line a peer.
 const LOOK_EVERY: u32 = 64;
 /// Records taken from one peer in one poll: others get their turn, and replies leave.
@@ -48,9 +52,13 @@ pub(crate) struct SharedMemory {
     /// Those of `active`, as the segment says it: in words of 64 places.
     announced: Vec<u64>,
     wake: Vec<OwnedFd>,
+    /// Bytes of a lane's ring, and of the largest payload.
+    ring: usize,
     largest: usize,
     /// Polls since we last looked who has finished.
     since_look: u32,
+    /// Sleeping ranks that were woken.
+    wake_ups: u64,
 }
 
 /// Lanes are taken in hand when they are first used.
@@ -59,7 +67,26 @@ struct Peer {
     rank: usize,
     out: Option<Producer<MappedLane>>,
     inn: Option<Consumer<MappedLane>>,
+    stores: Chooser,
+    /// Long payloads sent and received.
+    long: [Long; 2],
+    /// How long one of the last long payloads took us to write: goes out with the next one.
+    written: Option<Sample>,
     departed: bool,
+}
+
+impl Peer {
+    fn new(rank: usize) -> Self {
+        Peer {
+            rank,
+            out: None,
+            inn: None,
+            stores: Chooser::default(),
+            long: [Long::default(); 2],
+            written: None,
+            departed: false,
+        }
+    }
 }
 
 impl SharedMemory {
@@ -69,11 +96,24 @@ impl SharedMemory {
         let mut peers = Vec::with_capacity(ranks.len());
         for (place, &rank) in ranks.iter().enumerate() {
             local_of[rank] = u32::try_from(place).ok();
-            peers.push((place != local).then_some(Peer { rank, out: None, inn: None, departed: false }));
+            peers.push((place != local).then_some(Peer::new(rank)));
         }
-        let largest = segment.lane(local, local).byte_capacity() / PIECES;
+        let ring = segment.lane(local, local).byte_capacity();
+        let largest = PIECE.min(ring / PIECES);
         let announced = vec![0; ranks.len().div_ceil(64)];
-        SharedMemory { segment, local, local_of, peers, active: Vec::new(), announced, wake, largest, since_look: 0 }
+        SharedMemory {
+            segment,
+            local,
+            local_of,
+            peers,
+            active: Vec::new(),
+            announced,
+            wake,
+            ring,
+            largest,
+            since_look: 0,
+            wake_ups: 0,
+        }
     }
 
     /// Takes lanes in hand that peers have begun to use.
@@ -106,7 +146,7 @@ impl SharedMemory {
             // The flag was set after the last record was published: look once more.
             self.find_active();
             let Some(peer) = self.peers[place].as_mut() else { continue };
-            if peer.inn.as_ref().is_none_or(|lane| lane.peek().is_none()) {
+            if peer.inn.as_mut().is_none_or(|lane| lane.peek().is_none()) {
                 peer.departed = true;
                 sink.departed(peer.rank, Departure::Finished);
             }
@@ -120,10 +160,11 @@ impl SharedMemory {
     }
 
     /// Wakes the rank at `place` if it sleeps.
-    fn wake(&self, place: usize) -> Result<()> {
+    fn wake(&mut self, place: usize) -> Result<()> {
         fence(Ordering::SeqCst);
         let sleeping = self.segment.sleeping(place);
         if sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::AcqRel) != 0 {
+            self.wake_ups += 1;
             self.ring_bell(place)?;
         }
         Ok(())
@@ -146,7 +187,7 @@ impl Transport for SharedMemory {
             eager: self.largest,
             piece: self.largest,
             channels: Channels::One { why: "shared memory moves every size over one lane, without system calls" },
-            direct_read: None,
+            direct_read: DirectRead::No("pieces are copied through the lane"),
             slow_poll: false,
         }
     }
@@ -154,13 +195,22 @@ impl Transport for SharedMemory {
     fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _tier: Tier, _later: bool) -> Result<bool> {
         let Some(place) = self.local_of[peer].map(|place| place as usize) else { return Ok(false) };
         let Some(to) = self.peers[place].as_mut() else { return Ok(false) };
-        let (cell, bytes) = pack(header, payload);
+        let (mut cell, bytes) = pack(header, payload);
         let out = to.out.get_or_insert_with(|| {
             self.segment.announce(self.local, place);
             Producer::new(self.segment.lane(self.local, place))
         });
-        if !out.push(&cell, bytes) {
-            return Ok(false);
+        if bytes.len() < LONG {
+            if !out.push(&cell, bytes) {
+                return Ok(false);
+            }
+        } else {
+            cell.words[WRITTEN] = to.written.map_or(0, Sample::pack);
+            let begun = to.long[0].is_measured(bytes.len(), self.ring).then(Instant::now);
+            if !out.push(&cell, bytes) {
+                return Ok(false);
+            }
+            to.written = begun.map(|begun| Sample::new(out.stores(), bytes.len(), begun.elapsed()));
         }
         self.wake(place)?;
         Ok(true)
@@ -171,12 +221,25 @@ impl Transport for SharedMemory {
         self.find_active();
         for at in 0..self.active.len() {
             let place = self.active[at];
-            let Some(Peer { rank, inn: Some(lane), .. }) = self.peers[place].as_mut() else { continue };
+            let Some(Peer { rank, inn: Some(lane), stores, long, .. }) = self.peers[place].as_mut() else { continue };
             let (mut taken, mut released) = (0, false);
             while taken < BURST
                 && let Some(cell) = lane.peek()
             {
-                released |= receive(*rank, lane, &cell, sink)?;
+                let bytes = payload_of(&cell);
+                if bytes < LONG {
+                    released |= receive(*rank, lane, &cell, sink)?;
+                } else {
+                    if let Some(written) = Sample::unpack(cell.words[WRITTEN]) {
+                        stores.sample(Side::Write, written);
+                    }
+                    let begun = long[1].is_measured(bytes, lane.capacity()).then(|| (lane.stores(), Instant::now()));
+                    released |= receive(*rank, lane, &cell, sink)?;
+                    if let Some((kind, begun)) = begun {
+                        stores.sample(Side::Read, Sample::new(kind, bytes, begun.elapsed()));
+                        lane.advise(stores.advice(kind, bytes));
+                    }
+                }
                 taken += 1;
             }
             if taken > 0 {
@@ -196,6 +259,10 @@ impl Transport for SharedMemory {
         Ok(moved)
     }
 
+    fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        tell("wake-ups", self.wake_ups);
+    }
+
     fn arm(&mut self) {
         self.since_look = LOOK_EVERY;
         self.segment.sleeping(self.local).store(1, Ordering::Relaxed);
@@ -210,7 +277,8 @@ impl Transport for SharedMemory {
 
     fn finish(&mut self) -> Result<bool> {
         self.segment.finished(self.local).store(1, Ordering::Release);
-        for place in (0..self.peers.len()).filter(|place| *place != self.local) {
+        let local = self.local;
+        for place in (0..self.peers.len()).filter(|place| *place != local) {
             self.wake(place)?;
         }
         Ok(true)
@@ -230,6 +298,34 @@ fn pack<'a>(header: &Header, payload: &'a [u8]) -> (Cell, &'a [u8]) {
     words[3] = header.total;
     words[4] = header.id;
     (Cell { flags: u32::from(header.kind), words }, payload)
+}
+
+/// The word of a cell with a long payload that says how long an earlier one took to write.
+const WRITTEN: usize = 5;
+
+/// Counts long payloads in one direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Long {
+    payloads: u32,
+    bytes: usize,
+}
+
+impl Long {
+    /// Counts one more; whether it is one that is measured. Those of the first lap are not: what takes long there is
+    /// that the kernel finds memory for the ring.
+    fn is_measured(&mut self, bytes: usize, ring: usize) -> bool {
+        self.payloads = self.payloads.wrapping_add(1);
+        if self.bytes < ring {
+            self.bytes += bytes;
+            return false;
+        }
+        self.payloads.is_multiple_of(MEASURED)
+    }
+}
+
+/// Bytes of payload of the record in a cell.
+fn payload_of(cell: &Cell) -> usize {
+    (cell.words[0] >> 32) as usize
 }
 
 /// Set in a cell's flags when the payload is in the cell.
@@ -278,10 +374,11 @@ impl<M: LaneMemory> Payload for InLane<'_, M> {
         self.left
     }
 
-    fn copy_to(&mut self, out: &mut [u8]) {
+    fn copy_to(&mut self, out: &mut [u8]) -> usize {
         self.lane.read(self.at, out);
         self.at += out.len();
         self.left -= out.len();
+        out.len()
     }
 }
 

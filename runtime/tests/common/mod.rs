@@ -17,7 +17,17 @@ pub(crate) fn clusters(ranks: usize) -> Vec<(&'static str, Cluster)> {
         ),
         ("tcp, small buffers", Cluster::new(ranks).set("transport.allow", "tcp").set("tcp.buffer_bytes", "4KiB")),
         ("tcp, sleeping", Cluster::new(ranks).set("transport.allow", "tcp").set("wait.policy", "sleep")),
+        ("tcp, several sockets", Cluster::new(ranks).set("transport.allow", "tcp").set("tcp.sockets", "3")),
         ("two hosts", Cluster::new(ranks).hosts(2)),
+        ("faulty shm", Cluster::new(ranks).set("faulty.seed", "1").set("shm.ring_bytes", "64KiB")),
+        (
+            "faulty tcp",
+            Cluster::new(ranks)
+                .set("transport.allow", "tcp")
+                .set("tcp.sockets", "2")
+                .set("tcp.resend_bytes", "64KiB")
+                .set("faulty.seed", "2"),
+        ),
     ]
 }
 

@@ -21,8 +21,9 @@ impl Job {
         self.outcome.get_or_insert(failure);
         self.failed += 1;
         let rank = u32::try_from(rank).unwrap_or(u32::MAX);
-        for host in self.started().into_iter().filter(|_| self.released).collect::<Vec<_>>() {
-            self.actions.push(Action::Send(host, ToAgent::RankLost { rank, reason: reason.clone() }));
+        if self.released {
+            let hosts = self.started();
+            self.send_all(hosts, ToAgent::RankLost { rank, reason });
         }
     }
 
@@ -49,11 +50,13 @@ impl Job {
         for host in 0..self.hosts.len() {
             match self.hosts[host].link {
                 Link::Waiting => self.hosts[host].link = Link::Gone,
-                Link::Connecting(_) | Link::Ready => self.give_up(host),
-                Link::Started => self.actions.push(Action::Send(host, ToAgent::Stop { signal })),
-                Link::Done | Link::Gone => {}
+                Link::Connecting(_) => self.give_up(host),
+                Link::Ready | Link::Started | Link::Done | Link::Gone | Link::Sweeping(_) => {}
             }
         }
+        self.release_idle();
+        let hosts = self.started();
+        self.send_all(hosts, ToAgent::Stop { signal });
     }
 
     /// The launcher was asked to end: the first time in order, the second time at once, the third time it just leaves.
@@ -72,8 +75,10 @@ impl Job {
             (1, false) => {}
             (1 | 2, _) => drop(self.signal_all(libc::SIGKILL)),
             _ => {
-                for host in self.started() {
-                    self.give_up(host);
+                for host in 0..self.hosts.len() {
+                    if matches!(self.hosts[host].link, Link::Started | Link::Sweeping(_)) {
+                        self.give_up(host);
+                    }
                 }
             }
         }
@@ -90,6 +95,7 @@ impl Job {
         }
         self.suspend_late(now);
         self.report_late(now);
+        self.sweeps_late(now);
         for host in 0..self.hosts.len() {
             if matches!(self.hosts[host].link, Link::Connecting(until) if until <= now) {
                 let message = format!(
@@ -98,8 +104,13 @@ impl Job {
                     crate::settings::show_duration(self.plan.connect_timeout),
                     self.hosts[host].stage
                 );
-                self.give_up(host);
-                self.fail(now, Failure::new(ExitCode::Unreachable, message));
+                if let Some(parent) = self.hosts[host].parent.filter(|_| self.has_another_way(host)) {
+                    self.actions.push(Action::Leave(parent, host));
+                    self.go_direct(now, host, &message);
+                } else {
+                    self.give_up(host);
+                    self.fail(now, Failure::new(ExitCode::Unreachable, message));
+                }
             }
         }
         if self.start_deadline().is_some_and(|until| until <= now) {
@@ -139,10 +150,17 @@ impl Job {
 
     /// A link is down.
     pub(super) fn ended(&mut self, now: Instant, host: usize, failure: Failure) {
+        if self.has_another_way(host) {
+            return self.go_direct(now, host, &failure.message);
+        }
         self.signals.forget(host);
-        self.lost_agent |= self.hosts[host].link == Link::Started;
+        let left = self.hosts[host].link == Link::Started && self.hosts[host].unguarded && self.interrupts < 3;
         match self.hosts[host].link {
             Link::Done | Link::Gone => self.hosts[host].link = Link::Gone,
+            Link::Sweeping(_) => {
+                self.hosts[host].link = Link::Gone;
+                self.not_swept(host, &failure.message);
+            }
             Link::Started if self.plan.keep_going && self.released && self.phase == Phase::Running => {
                 self.hosts[host].link = Link::Gone;
                 for rank in 0..self.ranks.len() {
@@ -158,6 +176,10 @@ impl Job {
                 self.hosts[host].link = Link::Gone;
                 self.fail(now, failure);
             }
+        }
+        self.cut_off(now, host);
+        if left {
+            self.sweep(now, host);
         }
     }
 
@@ -180,12 +202,18 @@ impl Job {
             Link::Connecting(_) => {
                 matches!(frame, FromAgent::Hello { .. } | FromAgent::Node(_) | FromAgent::Warning { .. })
             }
+            Link::Sweeping(_) => {
+                matches!(frame, FromAgent::Hello { .. } | FromAgent::Done | FromAgent::Warning { .. })
+            }
             Link::Ready => matches!(frame, FromAgent::Warning { .. }),
             Link::Gone | Link::Waiting | Link::Done => false,
         }
     }
 
     pub(super) fn check_end(&mut self) {
+        if self.phase != Phase::Connecting {
+            self.release_idle();
+        }
         let over = self.hosts.iter().all(|h| matches!(h.link, Link::Done | Link::Gone));
         if over && self.phase != Phase::Finished {
             self.phase = Phase::Finished;

@@ -12,6 +12,7 @@ impl Job {
         match event {
             Event::Tick => {}
             Event::Stage(host, stage) => self.hosts[host].stage = stage,
+            Event::Unguarded(host) => self.unguarded(host),
             Event::Ended(host, failure) => self.ended(now, host, failure),
             Event::Signal(signal @ (libc::SIGINT | libc::SIGTERM | libc::SIGHUP)) => self.interrupt(now, signal),
             Event::Signal(libc::SIGQUIT) => self.quit(now),
@@ -23,7 +24,8 @@ impl Job {
                 if let Some(state) = self.ranks.get(rank as usize).filter(|r| !r.exited)
                     && self.hosts[state.host].link == Link::Started
                 {
-                    self.actions.push(Action::Send(state.host, ToAgent::OutputTaken { rank, bytes }));
+                    let host = state.host;
+                    self.send(host, ToAgent::OutputTaken { rank, bytes });
                 }
             }
             Event::OutputFailed(reason) => self.fail(now, Failure::new(ExitCode::Internal, reason)),
@@ -59,6 +61,7 @@ impl Job {
             return self.fail(now, Failure::new(ExitCode::Internal, message));
         }
         match frame {
+            FromAgent::Hello { .. } if matches!(self.hosts[host].link, Link::Sweeping(_)) => self.begin_sweep(host),
             FromAgent::Hello { allowed_cores, identity, pid, .. } => {
                 let state = &mut self.hosts[host];
                 (state.cores, state.machine, state.agent_pid) = (allowed_cores, identity, pid);
@@ -114,8 +117,9 @@ impl Job {
                 self.fail(now, Failure::new(ExitCode::Internal, format!("host {name}: {reason}")));
             }
             FromAgent::Done => self.done(now, host),
-            // Output goes to the sink before it comes here.
-            FromAgent::Output { .. } => {}
+            // Output goes to the sink and what ranks tell of themselves to its collector before they come here, and what is
+            // passed on comes as what it is.
+            FromAgent::Output { .. } | FromAgent::RankInsight { .. } | FromAgent::Below { .. } => {}
         }
     }
 
@@ -143,11 +147,8 @@ impl Job {
             .collect();
         let release = Release { addresses: release::usable(&ranks) };
         self.released = true;
-        for host in 0..self.hosts.len() {
-            if self.hosts[host].link == Link::Started {
-                self.actions.push(Action::Send(host, ToAgent::Release(release.clone())));
-            }
-        }
+        let hosts = self.started();
+        self.send_all(hosts, ToAgent::Release(release));
     }
 
     /// A rank that ends before `World::init` while others wait in it would make them wait for ever.
@@ -172,11 +173,8 @@ impl Job {
     }
 
     fn refuse(&mut self, now: Instant, reason: String) {
-        for host in 0..self.hosts.len() {
-            if self.hosts[host].link == Link::Started {
-                self.actions.push(Action::Send(host, ToAgent::Refuse { reason: reason.clone() }));
-            }
-        }
+        let hosts = self.started();
+        self.send_all(hosts, ToAgent::Refuse { reason: reason.clone() });
         self.fail(now, Failure::new(ExitCode::Refused, reason));
     }
 

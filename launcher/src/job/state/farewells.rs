@@ -1,8 +1,9 @@
 //! Ranks that have dropped their `World`: those that still run are told, gathered over a moment. Shared memory and open
 //! connections say it themselves; this is for ranks that never had a connection to whom they wait for.
 
-use super::{Action, Job, Link, Phase, Rank};
+use super::{Job, Phase, Rank};
 use spmd::bootstrap::messages::ToAgent;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// How long farewells are gathered: most jobs end within it and need none of this.
@@ -35,10 +36,8 @@ impl Job {
         }
         let ranks = std::mem::take(&mut self.farewells).ranks;
         let runs = |rank: &Rank| !rank.finalized && !rank.exited;
-        for host in 0..self.hosts.len() {
-            if self.hosts[host].link == Link::Started && self.ranks.iter().any(|rank| rank.host == host && runs(rank)) {
-                self.actions.push(Action::Send(host, ToAgent::RanksFinished { ranks: ranks.clone() }));
-            }
-        }
+        let with_ranks: BTreeSet<usize> = self.ranks.iter().filter(|rank| runs(rank)).map(|rank| rank.host).collect();
+        let hosts = self.started().into_iter().filter(|host| with_ranks.contains(host)).collect();
+        self.send_all(hosts, ToAgent::RanksFinished { ranks });
     }
 }

@@ -30,13 +30,13 @@ impl Job {
                 if let Some(reader) = self.ranks.get(rank as usize).filter(|reader| reader.input.is_some())
                     && self.hosts[reader.host].link == Link::Started
                 {
-                    self.actions.push(Action::Send(reader.host, ToAgent::Stdin { rank: Some(rank), data }));
+                    let host = reader.host;
+                    self.send(host, ToAgent::Stdin { rank: Some(rank), data });
                 }
             }
             StdinTarget::All => {
-                for host in self.started() {
-                    self.actions.push(Action::Send(host, ToAgent::Stdin { rank: None, data: data.clone() }));
-                }
+                let hosts = self.started();
+                self.send_all(hosts, ToAgent::Stdin { rank: None, data });
             }
         }
     }

@@ -73,7 +73,7 @@ impl Job {
         match self.plan.detail {
             Some(detail) => {
                 self.hosts[host].stage = "reading its topology".to_string();
-                self.actions.push(Action::Send(host, ToAgent::Describe(detail)));
+                self.send(host, ToAgent::Describe(detail));
             }
             None => self.hosts[host].link = Link::Ready,
         }

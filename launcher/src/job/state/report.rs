@@ -44,9 +44,7 @@ impl Job {
             return;
         }
         let waiting = self.started();
-        for host in &waiting {
-            self.actions.push(Action::Send(*host, ToAgent::Report));
-        }
+        self.send_all(waiting.clone(), ToAgent::Report);
         self.report = Some(Report { waiting, until: now + LIMIT, activities: HashMap::new(), then });
         self.report_if_complete(now);
     }

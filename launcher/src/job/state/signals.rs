@@ -55,9 +55,7 @@ impl Job {
     /// Sends a signal to every rank that runs; `false`: there is none.
     pub(super) fn signal_all(&mut self, signal: i32) -> bool {
         let hosts = self.started();
-        for host in &hosts {
-            self.actions.push(Action::Send(*host, ToAgent::Signal { signal }));
-        }
+        self.send_all(hosts.clone(), ToAgent::Signal { signal });
         let any = !hosts.is_empty();
         if any {
             self.signals.sent.push(Sent { signal, waiting: hosts, reached: 0 });
@@ -137,7 +135,7 @@ impl Job {
                 *until = (*until + stopped).min(now + self.plan.grace + CONFIRM);
             }
             for host in &mut self.hosts {
-                if let Link::Connecting(until) = &mut host.link {
+                if let Link::Connecting(until) | Link::Sweeping(until) = &mut host.link {
                     *until = (*until + stopped).min(now + self.plan.connect_timeout);
                 }
             }

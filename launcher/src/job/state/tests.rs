@@ -7,6 +7,8 @@ mod life;
 mod placing;
 mod start;
 mod streams;
+mod sweep;
+mod tree;
 
 use super::*;
 use crate::placement::Request;
@@ -61,6 +63,7 @@ fn plan(hosts: &[(&str, Option<u32>)], ranks: Option<u32>) -> Plan {
         },
         snapshot_hash: [7; 32],
         window: 64,
+        tree: None,
         connect_timeout: 8 * S,
         start_timeout: Some(60 * S),
         grace: S,
@@ -100,10 +103,19 @@ impl World {
     }
 
     fn note(&mut self, actions: Vec<Action>) {
-        for action in actions {
+        // A message to several is noted as one to each.
+        let single = |action| match action {
+            Action::Send(hosts, message) => {
+                hosts.into_iter().map(|host| Action::Send(vec![host], message.clone())).collect()
+            }
+            action => vec![action],
+        };
+        for action in actions.into_iter().flat_map(single) {
             self.done.push(match action {
                 Action::Connect(host) => format!("connect {host}"),
                 Action::Close(host) => format!("close {host}"),
+                Action::Reach(parent, hosts) => format!("reach {hosts:?} through {parent}"),
+                Action::Leave(parent, host) => format!("leave {host} through {parent}"),
                 Action::Notice(text) => format!("notice {text}"),
                 Action::Report(text) | Action::Picture(text) => format!("report {text}"),
                 Action::ReadStdin(bytes) => format!("read {bytes}"),
@@ -115,25 +127,29 @@ impl World {
                     self.finished = true;
                     "finish".to_string()
                 }
-                Action::Send(host, message) => match message {
-                    ToAgent::Start(start) => {
+                Action::Send(hosts, message) => match (hosts[0], message) {
+                    (host, ToAgent::Start(start)) => {
                         let names: Vec<_> = start.hosts.iter().map(|h| h.name.as_str()).collect();
                         let over = if start.oversubscribed { " oversubscribed" } else { "" };
                         format!("start {host} as {} of {names:?} ranks {:?}{over}", start.host, start.host_of)
                     }
-                    ToAgent::Release(Release { addresses }) => format!("release {host} {}", addresses.len()),
-                    ToAgent::Refuse { .. } => format!("refuse {host}"),
-                    ToAgent::Stdin { rank, data } => {
+                    (host, ToAgent::Release(Release { addresses })) => format!("release {host} {}", addresses.len()),
+                    (host, ToAgent::Refuse { .. }) => format!("refuse {host}"),
+                    (host, ToAgent::Stdin { rank, data }) => {
                         format!("stdin {host} {} {}", rank.map_or("all".to_string(), |r| r.to_string()), data.len())
                     }
-                    ToAgent::OutputTaken { rank, bytes } => format!("taken {host} {rank} {bytes}"),
-                    ToAgent::Report => format!("report {host}"),
-                    ToAgent::RankLost { rank, .. } => format!("lost {host} {rank}"),
-                    ToAgent::RanksFinished { ranks } => format!("finished {host} {ranks:?}"),
-                    ToAgent::Signal { signal } => format!("signal {host} {signal}"),
-                    ToAgent::Describe(detail) => format!("describe {host} {detail:?}"),
-                    ToAgent::Stop { signal: libc::SIGTERM } => format!("stop {host}"),
-                    ToAgent::Stop { signal } => format!("stop {host} with {signal}"),
+                    (host, ToAgent::OutputTaken { rank, bytes }) => format!("taken {host} {rank} {bytes}"),
+                    (host, ToAgent::Report) => format!("report {host}"),
+                    (host, ToAgent::RankLost { rank, .. }) => format!("lost {host} {rank}"),
+                    (host, ToAgent::RanksFinished { ranks }) => format!("finished {host} {ranks:?}"),
+                    (host, ToAgent::Signal { signal }) => format!("signal {host} {signal}"),
+                    (host, ToAgent::Describe(detail)) => format!("describe {host} {detail:?}"),
+                    (host, ToAgent::Stop { signal: libc::SIGTERM }) => format!("stop {host}"),
+                    (host, ToAgent::Stop { signal }) => format!("stop {host} with {signal}"),
+                    (host, ToAgent::Sweep { job }) => format!("sweep {host} {job}"),
+                    (_, ToAgent::Reach(_) | ToAgent::Leave { .. } | ToAgent::Below { .. }) => {
+                        unreachable!("made when actions are carried out")
+                    }
                 },
             });
         }

@@ -55,7 +55,7 @@ fn the_defaults_are_those_of_the_documentation() {
     let snapshot = Snapshot::defaults();
     assert_eq!(snapshot.get(keys::LOW_LATENCY_SIZE_HINT), 0);
     assert_eq!(snapshot.get(keys::TRANSPORT_ALLOW), "shm,tcp");
-    assert_eq!(snapshot.get(keys::SHM_RING_BYTES), 262_144);
+    assert_eq!(snapshot.get(keys::SHM_RING_BYTES), 4 << 20);
     assert_eq!(snapshot.get(keys::EAGER_LIMIT), 8192);
     assert_eq!(snapshot.get(keys::TCP_INTERFACES), "");
     assert_eq!(snapshot.get(keys::TCP_CONNECT_TIMEOUT), Duration::from_secs(10));

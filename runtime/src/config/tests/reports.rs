@@ -18,7 +18,7 @@ fn the_table_shows_value_source_and_what_was_overridden() {
         table(&snapshot(), Filter::Changed),
         "\
 key             value   source                       overrode
-shm.ring_bytes  128KiB  command line --set           32KiB (/etc/rsrun/config.toml:2), 256KiB (default)
+shm.ring_bytes  128KiB  command line --set           32KiB (/etc/rsrun/config.toml:2), 4MiB (default)
 wait.spin       1500us  environment RSRUN_WAIT_SPIN  50us (default)
 launch.agent    \"\"      command line --set           \"\" (default)
 "
@@ -39,7 +39,7 @@ fn one_key_is_described_with_all_that_is_known_about_it() {
     for part in [
         "shm.ring_bytes = 128KiB (command line --set)\n",
         "overrode  32KiB (/etc/rsrun/config.toml:2)\n",
-        "default   256KiB\n",
+        "default   4MiB\n",
         "variable  RSRUN_SHM_RING_BYTES\n",
     ] {
         assert!(text.contains(part), "{text}");
@@ -80,7 +80,7 @@ fn the_json_form_has_the_number_the_text_and_the_sources() {
                     "key": "shm.ring_bytes", "kind": "bytes", "doc": doc("shm.ring_bytes"), "allowed": allowed("shm.ring_bytes"), "value": 131_072, "text": "128KiB",
                     "source": {"layer": "command_line", "option": "--set"},
                     "overrode": [
-                        {"value": 262144, "text": "256KiB", "source": {"layer": "default"}},
+                        {"value": 4194304, "text": "4MiB", "source": {"layer": "default"}},
                         {"value": 32768, "text": "32KiB",
                          "source": {"layer": "file", "path": "/etc/rsrun/config.toml", "line": 2}},
                     ],

@@ -16,10 +16,11 @@ use crate::{
     element::Signature,
     error::{Error, Result},
     matching::Matcher,
+    statistics::PeerCounters,
     transport::record::{Header, Kind, Payload},
 };
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::{cell::RefCell, collections::VecDeque};
 
 /// What waits for room in a transport.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,10 @@ pub(crate) struct Core {
     /// Peers that may announce nothing more until something is matched or asked for.
     stuck: Vec<usize>,
     window: usize,
+    /// What has been sent to and received from every peer.
+    pub(crate) counters: Vec<PeerCounters>,
+    /// The world is being dropped.
+    leaving: bool,
     /// Counts everything that may end a wait, so that a waiting call looks only when there is news.
     pub(crate) news: u64,
 }
@@ -87,6 +92,8 @@ impl Core {
             busy: Vec::new(),
             stuck: Vec::new(),
             window,
+            counters: vec![PeerCounters::default(); size],
+            leaving: false,
             news: 0,
         }
     }
@@ -128,6 +135,7 @@ impl Core {
                 if payload.len() != total {
                     return Err(corrupt("an eager message of another length than announced"));
                 }
+                self.counters[peer].received.eager.add(total);
                 let here = |payload: &mut dyn Payload| {
                     let mut bytes = vec![0; total];
                     payload.copy_to(&mut bytes);
@@ -140,6 +148,11 @@ impl Core {
                     }
                     None => self.peers[peer].flow.waits(total).map_err(overdrawn)?,
                 }
+            }
+            Kind::RequestToSend
+                if self.leaving && self.matcher.waiting_for(header.context, peer, header.tag).is_none() =>
+            {
+                self.reply(peer, turn_away(header.id));
             }
             Kind::RequestToSend => {
                 let sender = header.id;
@@ -169,8 +182,33 @@ impl Core {
             }
             Kind::Data => self.take_piece(peer, header, payload, buffers)?,
             Kind::Abandon => self.lose_rest(peer, header.id, header.tag, buffers)?,
-            Kind::Bye => return Err(corrupt("a farewell outside its connection")),
+            Kind::Bye | Kind::Confirm => return Err(corrupt("a word between transports")),
         }
+        Ok(())
+    }
+
+    /// This rank receives nothing more: senders that wait for it need not. Two ranks that leave would else wait for each
+    /// other.
+    pub(crate) fn leave(&mut self) {
+        self.leaving = true;
+        let announced = RefCell::new(Vec::new());
+        self.matcher.discard(|waiting| {
+            let EarlyBody::AtSender(sender) = waiting.message.body else { return false };
+            announced.borrow_mut().push((waiting.source, sender));
+            true
+        });
+        for (peer, sender) in announced.into_inner() {
+            self.peers[peer].flow.announcement_answered();
+            self.reply(peer, turn_away(sender));
+        }
+    }
+
+    /// A peer that leaves does not want a message that was announced to it.
+    pub(crate) fn turned_away(&mut self, peer: usize, id: OperationId, error: Error) -> Result<()> {
+        let overdrawn = |Overdrawn| Error::Corrupt { peer, what: "an answer to nothing" };
+        self.peers[peer].flow.answered().map_err(overdrawn)?;
+        self.release(peer);
+        self.finish_send(id, Err(error));
         Ok(())
     }
 
@@ -226,4 +264,12 @@ impl Core {
         self.stuck.retain(|stuck| *stuck != peer);
         self.news += 1;
     }
+}
+
+/// The tag of a [`Kind::Discard`] that a rank sends because it leaves.
+pub(super) const LEFT: u64 = 1;
+
+/// Tells the sender of an announced message that nobody will receive it any more.
+fn turn_away(sender: OperationId) -> Header {
+    Header { id: sender, tag: LEFT, ..Header::new(Kind::Discard) }
 }

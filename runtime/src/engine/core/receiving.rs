@@ -224,26 +224,50 @@ impl Core {
     ) -> Result<()> {
         let corrupt = |what| Error::Corrupt { peer, what };
         if let Some((_, missing)) = self.draining.get_mut(&header.id).filter(|(source, _)| *source == peer) {
-            *missing = missing
-                .checked_sub(payload.len() as u64)
-                .ok_or(corrupt("a piece of a message after all that it had sent"))?;
+            let late = corrupt("a piece of a message after all that it had sent");
+            *missing = missing.checked_sub(skip(payload) as u64).ok_or(late)?;
             if *missing == 0 {
                 self.draining.remove(&header.id);
             }
             return Ok(());
         }
         let receive = self.receives.get_mut(&header.id).ok_or(corrupt("a piece of a message that nobody asked for"))?;
-        let Some(arriving) = receive.arriving.as_mut().filter(|arriving| arriving.is_asked_of(peer)) else {
+        let Some(arriving) = receive.arriving.as_ref().filter(|arriving| arriving.is_asked_of(peer)) else {
             return Err(corrupt("a piece of a message that it did not announce"));
         };
-        arriving.coverage.add(header.tag, payload.len()).map_err(|bad| corrupt(bad.describe()))?;
-        let (envelope, complete) = (arriving.envelope, arriving.coverage.is_complete());
-        let at = usize::try_from(header.tag).map_err(|_| corrupt("an offset beyond this machine"))?;
-        land(receive, at, payload, buffers);
-        if complete {
-            self.finish_receive(header.id, Ok(envelope), buffers);
+        let at = arriving.coverage.check(header.tag, payload.len()).map_err(|bad| corrupt(bad.describe()))?;
+        let landed = land(receive, at, payload, buffers);
+        if landed > 0
+            && let Some(arriving) = &mut receive.arriving
+        {
+            arriving.coverage.add(header.tag, landed).map_err(|bad| corrupt(bad.describe()))?;
+            if arriving.coverage.is_complete() {
+                let envelope = arriving.envelope;
+                self.counters[peer].received.rendezvous.add(envelope.bytes);
+                self.finish_receive(header.id, Ok(envelope), buffers);
+            }
         }
         Ok(())
+    }
+
+    /// A whole message begins to arrive: when a receive waits that can take it, it is that one's from now on, and comes
+    /// in pieces under the name that is returned.
+    pub(crate) fn begin(&mut self, peer: usize, header: &Header) -> Option<OperationId> {
+        let total = usize::try_from(header.total).ok()?;
+        if header.payload as usize != total {
+            return None;
+        }
+        let (envelope, signature) =
+            (Envelope { source: peer, tag: header.tag, bytes: total }, Signature(header.signature));
+        let id = *self.matcher.waiting_for(header.context, peer, header.tag)?;
+        let receive = self.receives.get_mut(&id)?;
+        // What it cannot take is told when the message is whole.
+        accept(self.rank, receive, envelope, signature).ok()?;
+        let ticket = receive.posted.take()?;
+        receive.met = Some((signature, self.matcher.place()));
+        receive.arriving = Some(Arriving { envelope, coverage: Coverage::new(total), from: None });
+        self.matched(peer, total);
+        self.matcher.withdraw(header.context, ticket)
     }
 
     /// The sender has given up after `sent` bytes, some of which may still be on their way.
@@ -371,8 +395,8 @@ fn accept(rank: usize, receive: &mut Receiving, envelope: Envelope, signature: S
     if fits { Ok(()) } else { Err(Error::Truncated { rank, source_rank, tag, sent, room: expected.room }) }
 }
 
-/// Copies a payload to where the receive wants it, or aside when that is not lent now.
-fn land(receive: &mut Receiving, at: usize, payload: &mut dyn Payload, buffers: &mut dyn Buffers) {
+/// Copies what is there of a payload to where the receive wants it, or aside when that is not lent now. Returns how much.
+fn land(receive: &mut Receiving, at: usize, payload: &mut dyn Payload, buffers: &mut dyn Buffers) -> usize {
     let length = payload.len();
     receive.settle(buffers);
     match &mut receive.landing {
@@ -381,6 +405,18 @@ fn land(receive: &mut Receiving, at: usize, payload: &mut dyn Payload, buffers: 
             Some(room) => payload.copy_to(&mut room[at..at + length]),
             None => receive.keep_aside(at, payload),
         },
-        Landing::Nowhere => {}
+        Landing::Nowhere => skip(payload),
+    }
+}
+
+/// Takes what is there of a payload that nobody wants. Returns how much.
+fn skip(payload: &mut dyn Payload) -> usize {
+    let mut nowhere = [0; 4096];
+    let before = payload.len();
+    loop {
+        let most = payload.len().min(nowhere.len());
+        if payload.copy_to(&mut nowhere[..most]) < most || payload.len() == 0 {
+            return before - payload.len();
+        }
     }
 }

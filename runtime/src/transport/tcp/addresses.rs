@@ -1,7 +1,11 @@
 //! Which addresses a rank listens on.
 
 use crate::error::{Context, Error, Result};
+use rustc_hash::FxHashMap;
 use std::net::{IpAddr, SocketAddr};
+
+/// What stands in front of an interface that must not be used.
+const LEFT_OUT: char = '^';
 
 /// One address of one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,16 +22,20 @@ pub(crate) fn interfaces() -> Result<Vec<Interface>> {
 
 /// The addresses to offer to peers, best first.
 ///
-/// `wanted` is `tcp.interfaces`: names or CIDR prefixes, empty for all. `reached_at` is the address under which the
-/// launcher reached this host: it works for at least one other host, so it goes first. Loopback is offered only when
-/// `one_host`, link-local IPv6 never (it needs a scope that means nothing elsewhere).
+/// `rules` is `tcp.interfaces`: names, addresses or CIDR prefixes, empty for all; with `^` in front what is left out.
+/// `reached_at` is the address under which the launcher reached this host: it works for at least one other host, so it
+/// goes first. Loopback is offered only when `one_host`, link-local IPv6 never (it needs a scope that means nothing
+/// elsewhere).
 pub(crate) fn choose(
     interfaces: &[Interface],
-    wanted: &str,
+    rules: &str,
     reached_at: Option<IpAddr>,
     one_host: bool,
 ) -> Result<Vec<IpAddr>> {
-    let wanted: Vec<&str> = wanted.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    let words = rules.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let (left_out, wanted): (Vec<&str>, Vec<&str>) = words.partition(|word| word.starts_with(LEFT_OUT));
+    let is_left_out =
+        |interface: &Interface| left_out.iter().any(|word| admits(&word[LEFT_OUT.len_utf8()..], interface));
     let mut unused = wanted.clone();
     let mut chosen: Vec<IpAddr> = Vec::new();
     for interface in interfaces {
@@ -35,6 +43,9 @@ pub(crate) fn choose(
         if named.peek().is_some() {
             unused.retain(|name| !admits(name, interface));
         } else if !wanted.is_empty() {
+            continue;
+        }
+        if is_left_out(interface) {
             continue;
         }
         let usable = match interface.address {
@@ -58,6 +69,27 @@ pub(crate) fn choose(
     // Stable: the kernel's order within each class. On one host loopback is as good as any and always there.
     chosen.sort_by_key(|address| (Some(*address) != reached_at, one_host && !address.is_loopback(), address.is_ipv6()));
     Ok(chosen)
+}
+
+/// What a rank tries for each peer, best first: `offered` for every rank, less what cannot lead there.
+///
+/// An address that a rank of another host offers, too, is a bridge of every host, such as the one of a container engine:
+/// it leads to whoever listens on the own host. A rank that offers nothing else is tried there all the same: hosts may be
+/// names of one machine. `host_of`: for every rank its host.
+pub(crate) fn worth_trying(offered: &[Vec<SocketAddr>], host_of: &[u32]) -> Vec<Vec<SocketAddr>> {
+    let mut owner: FxHashMap<IpAddr, Option<u32>> = FxHashMap::default();
+    for (addresses, host) in offered.iter().zip(host_of) {
+        for address in addresses {
+            let known = owner.entry(address.ip()).or_insert(Some(*host));
+            *known = known.filter(|known| known == host);
+        }
+    }
+    let leads_there = |address: &&SocketAddr| owner.get(&address.ip()).is_some_and(Option::is_some);
+    let choose = |addresses: &Vec<SocketAddr>| {
+        let good: Vec<SocketAddr> = addresses.iter().filter(leads_there).copied().collect();
+        if good.is_empty() { addresses.clone() } else { good }
+    };
+    offered.iter().map(choose).collect()
 }
 
 /// Whether `name` (an interface, or a prefix such as `10.1.0.0/16`) admits the interface.
@@ -126,6 +158,33 @@ mod tests {
         assert_eq!(chosen("fd00::/8", None, false), ["fd00::3"]);
         assert_eq!(chosen("0.0.0.0/0", None, false), ["172.17.0.1", "10.1.2.3", "10.9.0.3"]);
         assert_eq!(chosen("10.1.2.3", None, false), ["10.1.2.3"]);
+    }
+
+    #[test]
+    fn interfaces_can_be_left_out() {
+        assert_eq!(chosen("^docker0", None, false), ["10.1.2.3", "10.9.0.3", "fd00::3"]);
+        assert_eq!(chosen("10.0.0.0/8, ^10.9.0.0/16", None, false), ["10.1.2.3"]);
+        assert_eq!(chosen("^docker0,^no-such", Some("10.9.0.3"), false), ["10.9.0.3", "10.1.2.3", "fd00::3"]);
+        assert_eq!(chosen("^eth0,^ib0,^docker0", None, false), [""; 0]);
+    }
+
+    fn offered(rank: &[&str]) -> Vec<SocketAddr> {
+        rank.iter().map(|address| SocketAddr::new(address.parse().unwrap(), 7)).collect()
+    }
+
+    #[test]
+    fn a_bridge_that_every_host_has_is_never_tried() {
+        let ranks = [
+            offered(&["172.17.0.1", "10.1.0.1", "fd00::1"]),
+            offered(&["172.17.0.1", "10.1.0.1"]),
+            offered(&["10.1.0.2", "172.17.0.1", "fd00::2"]),
+            offered(&["172.17.0.1"]),
+        ];
+        let tried = worth_trying(&ranks, &[0, 0, 1, 2]);
+        assert_eq!(tried[0], offered(&["10.1.0.1", "fd00::1"]));
+        assert_eq!(tried[1], offered(&["10.1.0.1"]));
+        assert_eq!(tried[2], offered(&["10.1.0.2", "fd00::2"]));
+        assert_eq!(tried[3], ranks[3], "it has nothing else");
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! One attempt to reach a peer: its addresses in turn, then the handshake. Never blocks.
+//! One attempt to reach a peer: its addresses, each a little after the one before (RFC 8305), then the handshake with the
+//! first that answers. Never blocks.
 
 use super::{
     fill,
-    handshake::{self, Attempt, Side},
+    handshake::{self, Attempt, Claim, Side, Verdict},
     nonce, passed, send_whole, socket,
 };
 use crate::{
@@ -11,6 +12,7 @@ use crate::{
 };
 use rustix::{event::epoll, io::Errno, net::sockopt};
 use std::{
+    collections::VecDeque,
     net::SocketAddr,
     os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant},
@@ -18,132 +20,186 @@ use std::{
 
 /// A peer that is swamped may drop a connection before it has proved itself: tried again this often.
 const RETRIES: u32 = 5;
+/// An address that has not answered by then gets company by the next one (RFC 8305, section 5).
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// Whom to reach, and what for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) me: u32,
+    pub(super) peer: u32,
+    pub(super) claim: Claim,
+    /// How long one address may take to answer.
+    pub(super) timeout: Duration,
+    /// As in [`socket::prepare`].
+    pub(super) silence: Duration,
+}
 
 #[derive(Debug)]
 pub(super) struct Dial {
-    me: u32,
-    peer: u32,
-    candidates: Vec<SocketAddr>,
-    at: usize,
+    call: Call,
+    untried: VecDeque<SocketAddr>,
+    /// Those that have not answered yet.
+    racing: Vec<Racer>,
+    next_start: Instant,
     retries: u32,
-    timeout: Duration,
     stage: Stage,
     /// What went wrong at each address, for the error.
     failures: Vec<String>,
+    /// Every address so far has said that nobody listens there.
+    refused: bool,
+}
+
+#[derive(Debug)]
+struct Racer {
+    socket: OwnedFd,
+    address: SocketAddr,
+    deadline: Instant,
 }
 
 #[derive(Debug)]
 enum Stage {
-    Next,
-    Connecting {
-        socket: OwnedFd,
-        deadline: Instant,
-    },
+    Racing,
     /// The hello is sent; the peer answers when it next looks, which may take as long as it computes.
     Answer {
         socket: OwnedFd,
+        address: SocketAddr,
         nonce: [u8; handshake::NONCE],
         received: Vec<u8>,
     },
     Verdict {
         socket: OwnedFd,
+        address: SocketAddr,
+        received: Vec<u8>,
     },
 }
 
 #[derive(Debug)]
-pub(super) enum Progress {
+pub(super) enum Step {
     Waiting,
     Moved,
-    Open(OwnedFd),
+    /// The connection is open; how far the lane has come at the peer.
+    Open(OwnedFd, handshake::Progress),
     Duplicate,
-    Failed(String),
+    Failed {
+        reason: String,
+        /// Nobody listens at any address: the peer's process is gone.
+        refused: bool,
+    },
 }
 
 impl Dial {
-    pub(super) fn new(me: usize, peer: usize, candidates: Vec<SocketAddr>, timeout: Duration) -> Self {
-        let narrow = |rank: usize| u32::try_from(rank).expect("the launcher numbers ranks in 32 bits");
+    pub(super) fn new(call: Call, candidates: &[SocketAddr]) -> Self {
         Dial {
-            me: narrow(me),
-            peer: narrow(peer),
-            candidates,
-            at: 0,
+            call,
+            untried: candidates.iter().copied().collect(),
+            racing: Vec::new(),
+            next_start: Instant::now(),
             retries: 0,
-            timeout,
-            stage: Stage::Next,
+            stage: Stage::Racing,
             failures: Vec::new(),
+            refused: true,
         }
     }
 
-    pub(super) fn advance(&mut self, key: &JobKey, poller: &OwnedFd, token: epoll::EventData) -> Result<Progress> {
-        match std::mem::replace(&mut self.stage, Stage::Next) {
-            Stage::Next => self.next_candidate(poller, token),
-            Stage::Connecting { socket, deadline } => self.connecting(socket, deadline),
-            Stage::Answer { socket, nonce, received } => Ok(self.answer(key, socket, nonce, received)),
-            Stage::Verdict { socket } => self.verdict(socket, poller),
-        }
+    /// Whether the peer has been reached and only its answer is missing.
+    pub(super) fn has_reached(&self) -> bool {
+        !matches!(self.stage, Stage::Racing)
     }
 
-    fn next_candidate(&mut self, poller: &OwnedFd, token: epoll::EventData) -> Result<Progress> {
-        let Some(&address) = self.candidates.get(self.at) else {
-            let reason = if self.candidates.is_empty() {
-                "it offers no address that other hosts can reach (see tcp.interfaces)".to_string()
-            } else {
-                format!("cannot connect to it: {}", self.failures.join("; "))
-            };
-            return Ok(Progress::Failed(reason));
-        };
-        match socket::dial(address) {
-            Ok(socket) => {
-                epoll::add(
-                    poller,
-                    &socket,
-                    token,
-                    epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET,
-                )
-                .context("watching a connection")?;
-                self.stage = Stage::Connecting { socket, deadline: Instant::now() + self.timeout };
+    pub(super) fn advance(&mut self, key: &JobKey, poller: &OwnedFd, token: epoll::EventData) -> Result<Step> {
+        match std::mem::replace(&mut self.stage, Stage::Racing) {
+            Stage::Racing => self.race(poller, token),
+            Stage::Answer { socket, address, nonce, received } => {
+                Ok(self.answer(key, socket, address, nonce, received))
             }
-            Err(error) => self.give_up(&std::io::Error::from(error).to_string()),
+            Stage::Verdict { socket, address, received } => self.verdict(socket, address, received, poller),
         }
-        Ok(Progress::Moved)
     }
 
-    /// The address at hand does not work: on to the next.
-    fn give_up(&mut self, why: &str) {
-        self.failures.push(format!("{}: {why}", self.candidates[self.at]));
-        self.at += 1;
-        self.retries = 0;
-    }
-
-    fn connecting(&mut self, socket: OwnedFd, deadline: Instant) -> Result<Progress> {
-        match sockopt::socket_error(&socket).context("asking a socket for its error")? {
-            Err(error) => {
-                self.give_up(&std::io::Error::from(error).to_string());
-                return Ok(Progress::Moved);
-            }
-            Ok(()) if rustix::net::getpeername(&socket) == Err(Errno::NOTCONN) => {
-                if passed(deadline) {
-                    self.give_up(&format!("no answer within {:?} (tcp.connect_timeout)", self.timeout));
-                    return Ok(Progress::Moved);
+    fn race(&mut self, poller: &OwnedFd, token: epoll::EventData) -> Result<Step> {
+        let mut moved = false;
+        if (self.racing.is_empty() || passed(self.next_start))
+            && let Some(address) = self.untried.pop_front()
+        {
+            self.start(address, poller, token)?;
+            moved = true;
+        }
+        let mut at = 0;
+        while at < self.racing.len() {
+            match self.look_at(&self.racing[at])? {
+                Some(Ok(())) => {
+                    let Racer { socket, address, .. } = self.racing.swap_remove(at);
+                    self.greet(socket, address)?;
+                    return Ok(Step::Moved);
                 }
-                self.stage = Stage::Connecting { socket, deadline };
-                return Ok(Progress::Waiting);
+                Some(Err(why)) => {
+                    let address = self.racing.swap_remove(at).address;
+                    self.give_up(address, &why);
+                    moved = true;
+                }
+                None => at += 1,
             }
-            Ok(()) => {}
         }
-        let nonce = nonce()?;
-        if send_whole(&socket, &handshake::hello(self.me, self.peer, &nonce)) {
-            self.stage = Stage::Answer { socket, nonce, received: Vec::new() };
+        if !self.racing.is_empty() || !self.untried.is_empty() {
+            return Ok(if moved { Step::Moved } else { Step::Waiting });
+        }
+        let reason = if self.failures.is_empty() {
+            "it offers no address that other hosts can reach (see tcp.interfaces)".to_string()
         } else {
-            self.retry_or_give_up("it closed the connection");
-        }
-        Ok(Progress::Moved)
+            format!("cannot connect to it: {}", self.failures.join("; "))
+        };
+        Ok(Step::Failed { reason, refused: self.refused })
     }
 
-    fn retry_or_give_up(&mut self, why: &str) {
+    fn start(&mut self, address: SocketAddr, poller: &OwnedFd, token: epoll::EventData) -> Result<()> {
+        let now = Instant::now();
+        match socket::dial(address, self.call.silence) {
+            Ok(socket) => {
+                let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+                epoll::add(poller, &socket, token, flags).context("watching a connection")?;
+                self.racing.push(Racer { socket, address, deadline: now + self.call.timeout });
+                self.next_start = now + HEAD_START;
+            }
+            Err(error) => self.give_up(address, &why(error)),
+        }
+        Ok(())
+    }
+
+    /// How a racer is: connected, failed, or (`None`) still on its way.
+    fn look_at(&self, racer: &Racer) -> Result<Option<std::result::Result<(), Failure>>> {
+        Ok(match sockopt::socket_error(&racer.socket).context("asking a socket for its error")? {
+            Err(error) => Some(Err(why(error))),
+            Ok(()) if rustix::net::getpeername(&racer.socket) == Err(Errno::NOTCONN) => {
+                let text = format!("no answer within {:?} (tcp.connect_timeout)", self.call.timeout);
+                passed(racer.deadline).then_some(Err(Failure { text, refused: false }))
+            }
+            Ok(()) => Some(Ok(())),
+        })
+    }
+
+    fn greet(&mut self, socket: OwnedFd, address: SocketAddr) -> Result<()> {
+        let nonce = nonce()?;
+        if send_whole(&socket, &handshake::hello(self.call.me, self.call.peer, self.call.claim, &nonce)) {
+            self.stage = Stage::Answer { socket, address, nonce, received: Vec::new() };
+        } else {
+            self.retry_or_give_up(address, "it closed the connection");
+        }
+        Ok(())
+    }
+
+    /// The address does not work.
+    fn give_up(&mut self, address: SocketAddr, failure: &Failure) {
+        self.refused &= failure.refused;
+        self.failures.push(format!("{address}: {}", failure.text));
+    }
+
+    fn retry_or_give_up(&mut self, address: SocketAddr, why: &str) {
         self.retries += 1;
         if self.retries > RETRIES {
-            self.give_up(why);
+            self.give_up(address, &Failure { text: why.to_string(), refused: false });
+        } else {
+            self.untried.push_front(address);
         }
     }
 
@@ -151,51 +207,76 @@ impl Dial {
         &mut self,
         key: &JobKey,
         socket: OwnedFd,
+        address: SocketAddr,
         nonce: [u8; handshake::NONCE],
         mut received: Vec<u8>,
-    ) -> Progress {
+    ) -> Step {
         match fill(&socket, &mut received, handshake::ANSWER) {
             Some(false) => {
-                self.stage = Stage::Answer { socket, nonce, received };
-                return Progress::Waiting;
+                self.stage = Stage::Answer { socket, address, nonce, received };
+                return Step::Waiting;
             }
             None => {
-                self.retry_or_give_up("it closed the connection: not a rank of this job?");
-                return Progress::Moved;
+                self.retry_or_give_up(address, "it closed the connection: not a rank of this job?");
+                return Step::Moved;
             }
             Some(true) => {}
         }
         let (theirs, proof) = received.split_at(handshake::NONCE);
         let mut acceptor_nonce = [0; handshake::NONCE];
         acceptor_nonce.copy_from_slice(theirs);
-        let attempt = Attempt { dialer: self.me, acceptor: self.peer, dialer_nonce: nonce, acceptor_nonce };
+        let Call { me, peer, claim, .. } = self.call;
+        let attempt = Attempt { dialer: me, acceptor: peer, claim, dialer_nonce: nonce, acceptor_nonce };
         if !handshake::verify(key, Side::Acceptor, &attempt, proof) {
-            self.give_up("whoever listens there is not a rank of this job");
+            let text = "whoever listens there is not a rank of this job".to_string();
+            // Another program has the port now: as good as nobody.
+            self.give_up(address, &Failure { text, refused: true });
         } else if send_whole(&socket, &handshake::prove(key, Side::Dialer, &attempt)) {
-            self.stage = Stage::Verdict { socket };
+            self.stage = Stage::Verdict { socket, address, received: Vec::new() };
         } else {
-            self.retry_or_give_up("it closed the connection");
+            self.retry_or_give_up(address, "it closed the connection");
         }
-        Progress::Moved
+        Step::Moved
     }
 
-    fn verdict(&mut self, socket: OwnedFd, poller: &OwnedFd) -> Result<Progress> {
-        let mut received = Vec::new();
-        match fill(&socket, &mut received, 1) {
-            Some(false) => {
-                self.stage = Stage::Verdict { socket };
-                Ok(Progress::Waiting)
+    fn verdict(
+        &mut self,
+        socket: OwnedFd,
+        address: SocketAddr,
+        mut received: Vec<u8>,
+        poller: &OwnedFd,
+    ) -> Result<Step> {
+        let filled = fill(&socket, &mut received, handshake::VERDICT);
+        let verdict = match (filled, received[..].try_into()) {
+            (Some(false), _) => {
+                self.stage = Stage::Verdict { socket, address, received };
+                return Ok(Step::Waiting);
             }
-            Some(true) if received == [handshake::ACCEPTED] => {
+            (Some(true), Ok(bytes)) => Verdict::from_bytes(bytes),
+            _ => None,
+        };
+        match verdict {
+            Some(Verdict::Accepted(progress)) => {
                 // From here on the connection is watched level-triggered, under the same token.
                 epoll::delete(poller, socket.as_fd()).context("watching a connection")?;
-                Ok(Progress::Open(socket))
+                Ok(Step::Open(socket, progress))
             }
-            Some(true) if received == [handshake::DUPLICATE] => Ok(Progress::Duplicate),
-            _ => {
-                self.retry_or_give_up("it closed the connection");
-                Ok(Progress::Moved)
+            Some(Verdict::Duplicate) => Ok(Step::Duplicate),
+            None => {
+                self.retry_or_give_up(address, "it closed the connection");
+                Ok(Step::Moved)
             }
         }
     }
+}
+
+/// Why an address does not work.
+struct Failure {
+    text: String,
+    /// Nobody listens there.
+    refused: bool,
+}
+
+fn why(error: Errno) -> Failure {
+    Failure { text: std::io::Error::from(error).to_string(), refused: error == Errno::CONNREFUSED }
 }

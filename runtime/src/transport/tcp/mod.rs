@@ -1,33 +1,44 @@
-//! Records between hosts: one TCP connection a pair, made when it is first needed.
+//! Records between hosts: a link of one or more lanes to each peer, each over a TCP connection made when it is first
+//! needed.
 //!
-//! Both ranks may dial at the same time; then the connection that the lower rank dialled stays. Whoever cannot prove
-//! that it belongs to the job ([`handshake`]) is dropped without an answer.
+//! The first lane keeps the order of everything; pieces of large messages, which need none, are spread over the others. A
+//! lane outlives its connection ([`stream`]): when that breaks, both ranks dial, one of the two connections stays
+//! ([`slot`]), and what had not arrived is sent again. Whoever cannot prove that it belongs to the job ([`handshake`]) is
+//! dropped without an answer.
 
 pub(crate) mod addresses;
-mod connection;
 mod dial;
 mod handshake;
+mod lane;
+mod slot;
 mod socket;
+mod stream;
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, reason = "numbers of a pattern")]
 mod tests;
 mod welcome;
 
-use super::{Departure, Sink, Transport, record::Header};
+use super::{
+    Departure, Sink, Transport,
+    record::{HEADER, Header, Kind},
+};
 use crate::{
     bootstrap::messages::JobKey,
     error::{Context, Result},
-    protocol::{Capabilities, Channels, Tier},
+    protocol::{Capabilities, Channels, DirectRead, Tier},
 };
-use connection::{Connection, State};
-use dial::{Dial, Progress};
+use dial::{Call, Dial, Step};
+use handshake::{Claim, Progress};
+use lane::{Lane, State};
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},
+    io::Errno,
 };
+use slot::{Interest, Slot, Trouble, Way};
 use std::{
     net::{IpAddr, SocketAddr, TcpListener},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -35,55 +46,64 @@ use welcome::Welcome;
 
 /// With at most this many connections each is read directly; with more, the kernel is asked which have something.
 const READ_DIRECTLY: usize = 2;
+/// Time between two attempts to replace a connection.
+const REST: Duration = Duration::from_millis(100);
+/// How long the connection that a peer is making may take until this rank dials again.
+const EXPECTANCY: Duration = Duration::from_secs(2);
 
 /// What a rank needs to reach others.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) rank: usize,
     pub(crate) key: JobKey,
-    /// For every rank the addresses it listens on, best first.
+    /// For every rank the addresses to try, best first; for this one those it listens on.
     pub(crate) addresses: Vec<Vec<SocketAddr>>,
+    /// Connections of each pair of ranks, at most 64.
+    pub(crate) lanes: usize,
     pub(crate) connect_timeout: Duration,
+    /// How long a broken connection may take to be replaced; zero: it is not.
+    pub(crate) reconnect: Duration,
+    /// A host that says nothing for this long is gone.
+    pub(crate) silence: Duration,
+    /// Bytes that one system call reads.
     pub(crate) buffer: usize,
+    /// Bytes of each lane that may be on their way: kept until the peer has confirmed them.
+    pub(crate) window: usize,
     /// The first of the epoll tokens that this transport may use.
     pub(crate) first_token: u64,
 }
 
-/// The connections of a rank.
+/// The links of a rank.
 #[derive(Debug)]
 pub(crate) struct Tcp {
     settings: Settings,
     poller: Arc<OwnedFd>,
-    links: Vec<Link>,
-    /// Peers with an open connection.
+    /// The lanes of all links, those of one peer after each other.
+    slots: Vec<Option<Box<Slot>>>,
+    /// For every peer whether it has departed.
+    departed: Vec<bool>,
+    /// Slots with an open connection.
     open: Vec<usize>,
-    /// Peers for which bytes are kept.
+    /// Slots for which bytes are kept that the kernel has not taken.
     unsent: Vec<usize>,
-    /// Peers being dialled.
-    dialling: Vec<usize>,
+    /// Slots that wait for a connection.
+    waiting: Vec<usize>,
     /// Peers that have dropped their world, as the launcher says.
     finished: Vec<usize>,
     welcome: Welcome,
     largest: usize,
+    /// The lane that took the last piece.
+    last_lane: usize,
+    resent: Resent,
 }
 
-#[derive(Debug, Default)]
-enum Link {
-    /// Not needed so far.
-    #[default]
-    None,
-    Dialling(Box<Dial>),
-    /// Both dialled; the peer's connection is on its way.
-    Expected,
-    Open(Box<Connection>, Interest),
-    Gone,
-}
-
-/// Whether the poller watches for room to write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Interest {
-    Reading,
-    Writing,
+/// What broken connections have cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resent {
+    /// Connections that were replaced.
+    pub(crate) connections: u64,
+    /// Bytes that were sent again.
+    pub(crate) bytes: u64,
 }
 
 /// A socket that peers can reach, and under which addresses.
@@ -98,73 +118,205 @@ pub(crate) fn listen(addresses: &[IpAddr]) -> Result<(TcpListener, Vec<SocketAdd
 impl Tcp {
     pub(crate) fn new(settings: Settings, listener: TcpListener, poller: Arc<OwnedFd>) -> Result<Self> {
         let size = settings.addresses.len();
-        let welcome = Welcome::new(
-            listener,
-            settings.rank,
-            settings.key.clone(),
-            settings.addresses[settings.rank].iter().map(SocketAddr::ip).collect(),
-            poller.clone(),
-            settings.first_token + size as u64,
-            size,
-        )?;
-        // A quarter of a buffer, so that several records arrive with one system call.
-        let largest = (settings.buffer / 4).max(1024).min(settings.buffer - super::record::HEADER);
+        let slots = size * settings.lanes;
+        let welcome = Welcome::new(&settings, listener, poller.clone(), settings.first_token + slots as u64)?;
+        // A whole message must fit into the read buffer, and several records into the window.
+        let largest = (settings.buffer / 2).min(settings.window / 4).max(1024).min(settings.buffer - HEADER);
         Ok(Tcp {
-            links: (0..size).map(|_| Link::None).collect(),
+            slots: (0..slots).map(|_| None).collect(),
+            departed: vec![false; size],
             open: Vec::new(),
             unsent: Vec::new(),
-            dialling: Vec::new(),
+            waiting: Vec::new(),
             finished: Vec::new(),
             welcome,
             largest,
+            last_lane: 0,
+            resent: Resent::default(),
             poller,
             settings,
         })
     }
 
-    fn token(&self, peer: usize) -> epoll::EventData {
-        epoll::EventData::new_u64(self.settings.first_token + peer as u64)
+    fn token(&self, at: usize) -> epoll::EventData {
+        epoll::EventData::new_u64(self.settings.first_token + at as u64)
     }
 
-    fn watch(&self, socket: BorrowedFd<'_>, peer: usize, flags: epoll::EventFlags) -> Result<()> {
-        epoll::add(&self.poller, socket, self.token(peer), flags).context("watching a connection")
+    fn first_of(&self, peer: usize) -> usize {
+        peer * self.settings.lanes
     }
 
-    fn dial(&mut self, peer: usize) {
-        let candidates = self.settings.addresses[peer].clone();
-        let dial = Dial::new(self.settings.rank, peer, candidates, self.settings.connect_timeout);
-        self.links[peer] = Link::Dialling(Box::new(dial));
-        self.dialling.push(peer);
+    fn peer_of(&self, at: usize) -> usize {
+        at / self.settings.lanes
     }
 
-    fn open(&mut self, peer: usize, socket: OwnedFd) -> Result<()> {
-        let connection = Connection::new(socket, peer, self.settings.buffer);
-        self.watch(connection.descriptor(), peer, epoll::EventFlags::IN)?;
-        self.links[peer] = Link::Open(Box::new(connection), Interest::Reading);
-        self.open.push(peer);
+    fn slot(&mut self, at: usize) -> &mut Slot {
+        let peer = self.peer_of(at);
+        let Settings { buffer, window, .. } = self.settings;
+        let largest = self.largest;
+        self.slots[at].get_or_insert_with(|| Box::new(Slot::new(Lane::new(peer, buffer, window, largest))))
+    }
+
+    fn dial(&mut self, at: usize) {
+        let narrow = |number: usize| u32::try_from(number).expect("the launcher numbers ranks in 32 bits");
+        let peer = self.peer_of(at);
+        let claim = Claim { lane: narrow(at - self.first_of(peer)), progress: self.slot(at).progress() };
+        let Settings { rank, connect_timeout, silence, .. } = self.settings;
+        let call = Call {
+            me: narrow(rank),
+            peer: narrow(peer),
+            claim,
+            timeout: connect_timeout,
+            silence: kernel_limit(silence),
+        };
+        let dial = Dial::new(call, &self.settings.addresses[peer]);
+        self.slot(at).way = Way::Dialling(Box::new(dial));
+        self.wait_for(at);
+    }
+
+    /// The slot waits for a connection.
+    fn wait_for(&mut self, at: usize) {
+        if !self.waiting.contains(&at) {
+            self.waiting.push(at);
+        }
+    }
+
+    /// From now on this connection carries the lane. `theirs`: how far it has come at the peer; `epoch` is that of the
+    /// connection.
+    fn carry(
+        &mut self,
+        at: usize,
+        socket: OwnedFd,
+        ours: bool,
+        epoch: u32,
+        theirs: Progress,
+        sink: &mut dyn Sink,
+    ) -> Result<()> {
+        if at == self.first_of(self.peer_of(at)) {
+            socket::busy_poll(&socket);
+        }
+        epoll::add(&self.poller, &socket, self.token(at), epoll::EventFlags::IN).context("watching a connection")?;
+        let slot = self.slot(at);
+        // Closed before the new one takes over: what it still held is sent again.
+        drop(slot.lane.interrupt());
+        let Ok(again) = slot.lane.resume(socket, theirs.received) else {
+            let reason = "the connection to it broke, and what it says to have received cannot be".to_string();
+            self.lose(self.peer_of(at), reason, sink);
+            return Ok(());
+        };
+        let replaced = slot.epoch > 0;
+        slot.way = Way::Open(Interest::Reading);
+        (slot.ours, slot.epoch, slot.trouble) = (ours, epoch, None);
+        let has_unsent = slot.lane.has_unsent();
+        self.resent.connections += u64::from(replaced);
+        self.resent.bytes += again;
+        self.waiting.retain(|other| *other != at);
+        if !self.open.contains(&at) {
+            self.open.push(at);
+        }
+        if has_unsent && !self.unsent.contains(&at) {
+            self.unsent.push(at);
+        }
         Ok(())
     }
 
-    /// Moves every dial on; `true` when any moved.
-    fn advance_dials(&mut self, sink: &mut dyn Sink) -> Result<bool> {
+    /// The connection of a slot is of no use any more.
+    fn broke(&mut self, at: usize, error: Option<Errno>, sink: &mut dyn Sink) {
+        let Settings { reconnect, silence, .. } = self.settings;
+        let peer = self.peer_of(at);
+        self.open.retain(|other| *other != at);
+        let departed = self.departed[peer];
+        let slot = self.slot(at);
+        drop(slot.lane.interrupt());
+        if departed || slot.lane.heard_bye().is_some() {
+            slot.way = Way::Gone;
+            return;
+        }
+        let reason = match error {
+            Some(Errno::TIMEDOUT) => format!("its host has not answered for {silence:?} (heartbeat.timeout)"),
+            Some(error) => format!("the connection broke: {}", std::io::Error::from(error)),
+            None => "the connection was closed".to_string(),
+        };
+        if reconnect.is_zero() {
+            self.lose(peer, reason, sink);
+            return;
+        }
+        // A host that was silent has used up most of its time.
+        let limit =
+            if error == Some(Errno::TIMEDOUT) { reconnect.min(silence - kernel_limit(silence)) } else { reconnect };
+        slot.trouble = Some(Trouble { reason, until: Instant::now() + limit });
+        self.dial(at);
+    }
+
+    /// Nothing more comes from this peer and nothing more reaches it.
+    fn depart(&mut self, peer: usize, departure: Departure, sink: &mut dyn Sink) {
+        if !std::mem::replace(&mut self.departed[peer], true) {
+            sink.departed(peer, departure);
+        }
+    }
+
+    fn lose(&mut self, peer: usize, reason: String, sink: &mut dyn Sink) {
+        self.depart(peer, Departure::Lost(reason), sink);
+        self.close(peer);
+    }
+
+    /// Closes every connection to a peer.
+    fn close(&mut self, peer: usize) {
+        let first = self.first_of(peer);
+        let all = first..first + self.settings.lanes;
+        for slot in self.slots[all.clone()].iter_mut().flatten() {
+            drop(slot.lane.interrupt());
+            slot.way = Way::Gone;
+        }
+        for list in [&mut self.open, &mut self.unsent, &mut self.waiting] {
+            list.retain(|at| !all.contains(at));
+        }
+    }
+
+    /// Moves every slot on that waits for a connection; `true` when any moved.
+    fn advance(&mut self, sink: &mut dyn Sink) -> Result<bool> {
         let mut moved = false;
-        for peer in std::mem::take(&mut self.dialling) {
-            let token = self.token(peer);
-            let Link::Dialling(dial) = &mut self.links[peer] else { continue };
-            match dial.advance(&self.settings.key, &self.poller, token)? {
-                Progress::Waiting => {
-                    self.dialling.push(peer);
+        let now = Instant::now();
+        for at in std::mem::take(&mut self.waiting) {
+            let (peer, token) = (self.peer_of(at), self.token(at));
+            let Some(slot) = &mut self.slots[at] else { continue };
+            let late = slot.trouble.clone().filter(|trouble| trouble.until <= now);
+            let step = match &mut slot.way {
+                Way::Dialling(dial) => {
+                    // Whoever accepts connections lives, and may compute for as long as it likes.
+                    if let (Some(Trouble { reason, .. }), false) = (&late, dial.has_reached()) {
+                        let limit = self.settings.reconnect;
+                        self.lose(peer, format!("{reason}; no other could be made (tcp.reconnect is {limit:?})"), sink);
+                        moved = true;
+                        continue;
+                    }
+                    dial.advance(&self.settings.key, &self.poller, token)?
+                }
+                Way::Expected(until) | Way::Resting(until) if *until <= now => {
+                    self.dial(at);
+                    moved = true;
                     continue;
                 }
-                Progress::Moved => self.dialling.push(peer),
-                Progress::Open(socket) => self.open(peer, socket)?,
-                Progress::Duplicate => self.links[peer] = Link::Expected,
-                Progress::Failed(reason) => {
-                    self.links[peer] = Link::Gone;
-                    sink.departed(peer, Departure::Lost(reason));
+                Way::Expected(_) | Way::Resting(_) => Step::Waiting,
+                Way::Unused | Way::Open(_) | Way::Gone => continue,
+            };
+            moved |= !matches!(step, Step::Waiting);
+            match step {
+                Step::Waiting | Step::Moved => self.wait_for(at),
+                Step::Open(socket, theirs) => self.carry(at, socket, true, theirs.epoch, theirs, sink)?,
+                Step::Duplicate => {
+                    slot.way = Way::Expected(now + EXPECTANCY);
+                    self.wait_for(at);
                 }
+                Step::Failed { reason, refused } => match slot.trouble.clone() {
+                    Some(_) if !refused && late.is_none() => {
+                        slot.way = Way::Resting(now + REST);
+                        self.wait_for(at);
+                    }
+                    Some(trouble) => self.lose(peer, format!("{}; {reason}", trouble.reason), sink),
+                    None => self.lose(peer, reason, sink),
+                },
             }
-            moved = true;
         }
         Ok(moved)
     }
@@ -174,58 +326,64 @@ impl Tcp {
     /// or needs no more than to be looked at.
     fn depart_finished(&mut self, sink: &mut dyn Sink) -> Result<()> {
         for peer in std::mem::take(&mut self.finished) {
-            let token = self.token(peer);
-            loop {
-                let progress = match &mut self.links[peer] {
-                    Link::Open(..) | Link::Gone => break,
-                    Link::None | Link::Expected => Progress::Duplicate,
-                    Link::Dialling(dial) => dial.advance(&self.settings.key, &self.poller, token)?,
+            let at = self.first_of(peer);
+            let token = self.token(at);
+            while !self.departed[peer] {
+                let step = match self.slots[at].as_mut().map(|slot| &mut slot.way) {
+                    Some(Way::Open(_)) => break,
+                    Some(Way::Dialling(dial)) => dial.advance(&self.settings.key, &self.poller, token)?,
+                    _ => Step::Duplicate,
                 };
-                match progress {
-                    Progress::Moved => {}
-                    Progress::Open(socket) => self.open(peer, socket)?,
-                    Progress::Waiting | Progress::Duplicate | Progress::Failed(_) => {
-                        self.links[peer] = Link::Gone;
-                        sink.departed(peer, Departure::Finished);
+                match step {
+                    Step::Moved => {}
+                    Step::Open(socket, theirs) => self.carry(at, socket, true, theirs.epoch, theirs, sink)?,
+                    Step::Waiting | Step::Duplicate | Step::Failed { .. } => {
+                        self.depart(peer, Departure::Finished, sink);
+                        self.close(peer);
                     }
                 }
             }
-            self.dialling.retain(|dialled| *dialled != peer);
         }
         Ok(())
     }
 
     /// Lets in peers that have proved who they are.
-    fn admit(&mut self) -> Result<bool> {
-        let (links, me) = (&self.links, self.settings.rank);
-        // While both dial, the lower rank's connection stays.
-        let admitted = self.welcome.poll(|peer| match links.get(peer) {
-            Some(Link::None | Link::Expected) => true,
-            Some(Link::Dialling(_)) => peer < me,
-            _ => false,
-        })?;
-        let any = !admitted.is_empty();
-        for (peer, socket) in admitted {
-            self.dialling.retain(|dialled| *dialled != peer);
-            self.open(peer, socket)?;
+    fn admit(&mut self, sink: &mut dyn Sink) -> Result<bool> {
+        let mut any = false;
+        loop {
+            let Settings { rank, lanes, .. } = self.settings;
+            let (slots, departed) = (&self.slots, &self.departed);
+            let unused = Slot::new(Lane::new(rank, 0, 1, 0));
+            let admitted = self.welcome.poll(|peer, claim| {
+                let lane = usize::try_from(claim.lane).ok().filter(|lane| *lane < lanes)?;
+                if peer == rank || *departed.get(peer)? {
+                    return None;
+                }
+                let slot = slots.get(peer * lanes + lane)?.as_deref().unwrap_or(&unused);
+                slot.judge(&claim, peer < rank)
+            })?;
+            let Some(welcome::Admitted { peer, claim, socket }) = admitted else { return Ok(any) };
+            let at = self.first_of(peer) + claim.lane as usize;
+            let epoch = self.slot(at).epoch.max(claim.progress.epoch) + 1;
+            self.carry(at, socket, false, epoch, claim.progress, sink)?;
+            any = true;
         }
-        Ok(any)
     }
 
-    /// The peers whose connections are worth looking at.
+    /// The slots whose connections are worth looking at.
     fn ready(&self) -> Result<Ready> {
-        let mut ready = Ready { peers: Vec::new(), newcomers: false };
+        let mut ready = Ready { slots: Vec::new(), newcomers: false };
         let mut events = Vec::with_capacity(64);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         match epoll::wait(&*self.poller, spare_capacity(&mut events), Some(&now)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error).context("asking for connections with news"),
         }
         for event in &events {
             let token = event.data.u64();
             let Some(number) = token.checked_sub(self.settings.first_token) else { continue };
             match usize::try_from(number) {
-                Ok(peer) if peer < self.links.len() => ready.peers.push(peer),
+                Ok(at) if at < self.slots.len() => ready.slots.push(at),
                 _ => ready.newcomers = true,
             }
         }
@@ -235,111 +393,175 @@ impl Tcp {
     /// Gives the kernel what is kept; `true` when it took any.
     fn flush(&mut self) -> bool {
         let mut moved = false;
-        let links = &mut self.links;
-        self.unsent.retain(|peer| match &mut links[*peer] {
-            Link::Open(connection, _) => {
-                moved |= connection.flush();
-                connection.has_unsent()
+        let slots = &mut self.slots;
+        self.unsent.retain(|at| match &mut slots[*at] {
+            Some(slot) if slot.is_open() => {
+                moved |= slot.lane.flush();
+                slot.lane.has_unsent()
             }
             _ => false,
         });
         moved
     }
 
-    fn serve(&mut self, peer: usize, sink: &mut dyn Sink) -> Result<bool> {
-        let token = self.token(peer);
-        let Link::Open(connection, interest) = &mut self.links[peer] else { return Ok(false) };
-        let state = connection.poll(sink)?;
-        if state == State::Gone {
-            self.links[peer] = Link::Gone;
-            self.open.retain(|open| *open != peer);
-            return Ok(true);
-        }
-        if !connection.has_unsent() && *interest == Interest::Writing {
+    fn serve(&mut self, at: usize, sink: &mut dyn Sink) -> Result<bool> {
+        let token = self.token(at);
+        let Some(slot) = &mut self.slots[at] else { return Ok(false) };
+        let Way::Open(interest) = &mut slot.way else { return Ok(false) };
+        let had_heard = slot.lane.heard_bye().is_some();
+        let had_unsent = slot.lane.has_unsent();
+        let state = slot.lane.poll(sink)?;
+        let (heard, has_unsent) = (slot.lane.heard_bye().is_some(), slot.lane.has_unsent());
+        if !has_unsent
+            && *interest == Interest::Writing
+            && let Some(socket) = slot.lane.descriptor()
+        {
             *interest = Interest::Reading;
-            epoll::modify(&self.poller, connection.descriptor(), token, epoll::EventFlags::IN)
-                .context("watching a connection")?;
+            epoll::modify(&self.poller, socket, token, epoll::EventFlags::IN).context("watching a connection")?;
         }
-        Ok(state == State::Moved)
+        if has_unsent && !had_unsent {
+            self.unsent.push(at);
+        }
+        if heard && !had_heard {
+            self.look_for_farewell(self.peer_of(at), sink);
+        }
+        match state {
+            State::Quiet => Ok(false),
+            State::Moved => Ok(true),
+            State::Broken(error) => {
+                self.broke(at, error, sink);
+                Ok(true)
+            }
+        }
     }
+
+    /// A peer has finished when it has said so on every lane that it has used.
+    fn look_for_farewell(&mut self, peer: usize, sink: &mut dyn Sink) {
+        let first = self.first_of(peer);
+        let heard = |lane: usize| self.slots[first + lane].as_ref().and_then(|slot| slot.lane.heard_bye());
+        let Some(used) = heard(0) else { return };
+        if (0..self.settings.lanes).all(|lane| used >> lane & 1 == 0 || heard(lane).is_some()) {
+            self.depart(peer, Departure::Finished, sink);
+        }
+    }
+
+    /// The slot that takes a record for this peer now.
+    fn slot_for(&mut self, peer: usize, header: &Header) -> usize {
+        let (first, bulk) = (self.first_of(peer), self.settings.lanes - 1);
+        if bulk == 0 || header.kind != Kind::Data as u8 {
+            return first;
+        }
+        let mut any = None;
+        for step in 1..=bulk {
+            let lane = 1 + (self.last_lane + step - 1) % bulk;
+            let slot = self.slot(first + lane);
+            match slot.way {
+                Way::Open(_) if slot.lane.is_full() => any = Some(first + lane),
+                Way::Open(_) => {
+                    self.last_lane = lane;
+                    return first + lane;
+                }
+                Way::Unused => self.dial(first + lane),
+                _ => {}
+            }
+        }
+        // Until the others are there the first lane carries everything.
+        any.unwrap_or(first)
+    }
+}
+
+/// How long the kernel may take to call a silent host gone, so that there is time to see whether it only lost its
+/// connections.
+fn kernel_limit(silence: Duration) -> Duration {
+    silence * 2 / 3
 }
 
 /// What the kernel says has news.
 struct Ready {
-    peers: Vec<usize>,
+    slots: Vec<usize>,
     newcomers: bool,
 }
 
 impl Transport for Tcp {
     fn capabilities(&self) -> Capabilities {
+        let why = match self.settings.lanes {
+            1 => "every size takes one connection, which never waits to fill a packet",
+            _ => "all but pieces of large messages take the first connection, which never waits to fill a packet",
+        };
         Capabilities {
             name: "tcp",
             inline: 0,
             eager: self.largest,
             piece: self.largest,
-            channels: Channels::One { why: "every size takes one connection, which never waits to fill a packet" },
-            direct_read: None,
+            channels: Channels::One { why },
+            direct_read: DirectRead::No("a socket reaches no memory of the other process"),
             slow_poll: true,
         }
     }
 
+    fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        tell("connections replaced", self.resent.connections);
+        tell("bytes resent", self.resent.bytes);
+    }
+
     fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _tier: Tier, later: bool) -> Result<bool> {
-        match &mut self.links[peer] {
-            Link::Open(connection, _) => {
-                let had_unsent = connection.has_unsent();
-                let taken = connection.push(header, payload, later);
-                if !had_unsent && connection.has_unsent() {
-                    self.unsent.push(peer);
+        if self.departed[peer] {
+            return Ok(false);
+        }
+        let at = self.slot_for(peer, header);
+        let slot = self.slot(at);
+        match slot.way {
+            Way::Open(_) => {
+                let had_unsent = slot.lane.has_unsent();
+                let taken = slot.lane.push(header, payload, later);
+                if !had_unsent && slot.lane.has_unsent() {
+                    self.unsent.push(at);
                 }
                 Ok(taken)
             }
-            Link::None => {
-                self.dial(peer);
+            Way::Unused => {
+                self.dial(at);
                 Ok(false)
             }
-            Link::Dialling(_) | Link::Expected | Link::Gone => Ok(false),
+            _ => Ok(false),
         }
     }
 
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {
         let mut moved = !self.unsent.is_empty() && self.flush();
-        if !self.dialling.is_empty() {
-            moved |= self.advance_dials(sink)?;
+        if !self.waiting.is_empty() {
+            moved |= self.advance(sink)?;
         }
         if !self.finished.is_empty() {
             self.depart_finished(sink)?;
             moved = true;
         }
         if self.open.len() <= READ_DIRECTLY && self.welcome.is_quiet_for_now() {
-            for at in (0..self.open.len()).rev() {
-                moved |= self.serve(self.open[at], sink)?;
+            for place in (0..self.open.len()).rev() {
+                if let Some(&at) = self.open.get(place) {
+                    moved |= self.serve(at, sink)?;
+                }
             }
             return Ok(moved);
         }
         let ready = self.ready()?;
-        if ready.newcomers {
-            moved |= self.admit()?;
+        for at in ready.slots {
+            moved |= self.serve(at, sink)?;
         }
-        for peer in ready.peers {
-            moved |= self.serve(peer, sink)?;
+        if ready.newcomers {
+            moved |= self.admit(sink)?;
         }
         Ok(moved)
     }
 
     fn arm(&mut self) {
         self.welcome.look_next_time();
-        for &peer in &self.open {
-            let token = epoll::EventData::new_u64(self.settings.first_token + peer as u64);
-            if let Link::Open(connection, interest) = &mut self.links[peer]
-                && connection.has_unsent()
-                && *interest == Interest::Reading
-                && epoll::modify(
-                    &self.poller,
-                    connection.descriptor(),
-                    token,
-                    epoll::EventFlags::IN | epoll::EventFlags::OUT,
-                )
-                .is_ok()
+        for &at in &self.open {
+            let token = epoll::EventData::new_u64(self.settings.first_token + at as u64);
+            if let Some(slot) = &mut self.slots[at]
+                && slot.lane.has_unsent()
+                && let (Way::Open(interest @ Interest::Reading), Some(socket)) = (&mut slot.way, slot.lane.descriptor())
+                && epoll::modify(&self.poller, socket, token, epoll::EventFlags::IN | epoll::EventFlags::OUT).is_ok()
             {
                 *interest = Interest::Writing;
             }
@@ -354,11 +576,37 @@ impl Transport for Tcp {
         self.finished.push(peer);
     }
 
+    fn forget(&mut self, peer: usize) {
+        self.departed[peer] = true;
+        self.close(peer);
+    }
+
+    fn sever(&mut self, choice: u64) {
+        let Some(count) = u64::try_from(self.open.len()).ok().filter(|count| *count > 0) else { return };
+        let at = self.open[usize::try_from(choice / 2 % count).unwrap_or(0)];
+        let Some(socket) = self.slots[at].as_ref().and_then(|slot| slot.lane.descriptor()) else { return };
+        if choice.is_multiple_of(2) {
+            // Half-closed: the peer sees the end, this side what still arrives.
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+        } else {
+            socket::reset(socket);
+        }
+    }
+
     fn finish(&mut self) -> Result<bool> {
         let mut finished = true;
-        for &peer in &self.open {
-            if let Link::Open(connection, _) = &mut self.links[peer] {
-                finished &= connection.finish();
+        for peer in 0..self.departed.len() {
+            let first = self.first_of(peer);
+            let lanes = &mut self.slots[first..first + self.settings.lanes];
+            let used = |slot: &Slot| slot.is_open() || slot.lane.is_used();
+            let mask = (0..).zip(&*lanes).filter(|(_, slot)| slot.as_deref().is_some_and(used));
+            let mask = mask.map(|(lane, _)| 1_u64 << lane).sum::<u64>();
+            if mask == 0 || self.departed[peer] && lanes.iter().flatten().all(|slot| !slot.is_open()) {
+                continue;
+            }
+            // The others know that more is to be heard once the first lane says so.
+            for slot in lanes.iter_mut().flatten().filter(|slot| used(slot)) {
+                finished &= slot.lane.finish(mask) || matches!(slot.way, Way::Gone);
             }
         }
         Ok(finished)
@@ -384,8 +632,8 @@ fn fill(socket: impl AsFd, buffer: &mut Vec<u8>, length: usize) -> Option<bool> 
         match rustix::net::recv(&socket, &mut bytes[..missing], rustix::net::RecvFlags::empty()) {
             Ok((_, 0)) => return None,
             Ok((_, read)) => buffer.extend_from_slice(&bytes[..read]),
-            Err(rustix::io::Errno::AGAIN) => return Some(false),
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Some(false),
+            Err(Errno::INTR) => {}
             Err(_) => return None,
         }
     }

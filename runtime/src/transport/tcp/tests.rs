@@ -1,7 +1,9 @@
 //! Two transports on loopback, and strangers that talk to them.
 
+mod breaks;
+
 use super::{handshake, *};
-use crate::protocol::Tier;
+
 use crate::transport::record::{HEADER, Kind, Payload};
 use std::{
     io::{Read, Write},
@@ -18,9 +20,17 @@ struct Kept {
 impl Sink for Kept {
     fn record(&mut self, peer: usize, header: &Header, payload: &mut dyn Payload) -> Result<()> {
         let mut bytes = vec![0; payload.len()];
-        payload.copy_to(&mut bytes);
-        self.records.push((peer, *header, bytes));
+        let copied = payload.copy_to(&mut bytes);
+        bytes.truncate(copied);
+        // Of a piece nothing more may have come.
+        if copied > 0 || header.payload == 0 {
+            self.records.push((peer, *header, bytes));
+        }
         Ok(())
+    }
+
+    fn begin(&mut self, _: usize, _: &Header) -> Result<Option<u64>> {
+        Ok(None)
     }
 
     fn departed(&mut self, peer: usize, departure: Departure) {
@@ -30,27 +40,46 @@ impl Sink for Kept {
 
 /// Transports of as many ranks as there are keys, each with its own key: the same in a job.
 fn ranks(keys: &[u8]) -> Vec<Tcp> {
+    ranks_with(keys, 1, |_| {})
+}
+
+/// As [`ranks`], with this many lanes a link and settings changed.
+fn ranks_with(keys: &[u8], lanes: usize, change: impl Fn(&mut Settings)) -> Vec<Tcp> {
     let loopback = [IpAddr::from([127, 0, 0, 1])];
     let listeners: Vec<_> = keys.iter().map(|_| listen(&loopback).unwrap()).collect();
     let addresses: Vec<_> = listeners.iter().map(|(_, addresses)| addresses.clone()).collect();
     let make = |(rank, (listener, _)): (usize, (TcpListener, Vec<SocketAddr>))| {
         let poller = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
-        let settings = Settings {
+        let mut settings = Settings {
             rank,
             key: JobKey([keys[rank]; 32]),
             addresses: addresses.clone(),
+            lanes,
             connect_timeout: Duration::from_secs(10),
+            reconnect: Duration::from_secs(60),
+            silence: Duration::from_secs(60),
             buffer: 4096,
+            window: 16 << 10,
             first_token: 16,
         };
+        change(&mut settings);
         Tcp::new(settings, listener, poller).unwrap()
     };
     listeners.into_iter().enumerate().map(make).collect()
 }
 
 /// Polls all of them until `done`, at most as long as a hung test may take.
-fn until(ranks: &mut [Tcp], kept: &mut [Kept], mut done: impl FnMut(&mut [Tcp], &[Kept]) -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+fn until(ranks: &mut [Tcp], kept: &mut [Kept], done: impl FnMut(&mut [Tcp], &[Kept]) -> bool) {
+    until_within(Duration::from_secs(60), ranks, kept, done);
+}
+
+fn until_within(
+    limit: Duration,
+    ranks: &mut [Tcp],
+    kept: &mut [Kept],
+    mut done: impl FnMut(&mut [Tcp], &[Kept]) -> bool,
+) {
+    let deadline = Instant::now() + limit;
     while !done(ranks, kept) {
         assert!(Instant::now() < deadline, "nothing more happens");
         for (rank, kept) in ranks.iter_mut().zip(kept.iter_mut()) {
@@ -81,7 +110,7 @@ fn ranks_that_dial_each_other_at_the_same_time_end_with_one_connection() {
             kept.iter().all(|kept| kept.records.len() == 1)
         });
         assert!(kept.iter().all(|kept| kept.records[0].2 == b"hello" && kept.departures.is_empty()));
-        assert!(ranks.iter().all(|rank| rank.open.len() == 1 && rank.dialling.is_empty()));
+        assert!(ranks.iter().all(|rank| rank.open.len() == 1 && rank.waiting.is_empty()));
     }
 }
 
@@ -107,7 +136,7 @@ fn strangers_are_dropped_without_an_answer_and_ranks_still_get_in() {
         stranger.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
         stranger
     };
-    let mut wrong_rank = handshake::hello(0, 5, &[0; 16]);
+    let mut wrong_rank = handshake::hello(0, 5, Claim::default(), &[0; 16]);
     let mut strangers =
         vec![knock(b"GET / HTTP/1.1\r\nHost: example\r\nAccept: */*\r\n\r\n"), knock(&[0; 4096]), knock(&wrong_rank)];
     wrong_rank[0] ^= 1;
@@ -130,7 +159,7 @@ fn strangers_are_dropped_without_an_answer_and_ranks_still_get_in() {
 fn whoever_says_hello_but_cannot_prove_the_key_is_dropped() {
     let (mut ranks, mut kept) = (ranks(&[1, 1]), kept(2));
     let mut stranger = TcpStream::connect(ranks[1].settings.addresses[1][0]).unwrap();
-    stranger.write_all(&handshake::hello(0, 1, &[3; 16])).unwrap();
+    stranger.write_all(&handshake::hello(0, 1, Claim::default(), &[3; 16])).unwrap();
     stranger.write_all(&[9; handshake::PROOF]).unwrap();
     stranger.set_nonblocking(true).unwrap();
     let (mut answer, mut closed) = (Vec::new(), false);
@@ -160,6 +189,25 @@ fn a_peer_that_cannot_be_reached_is_lost_with_every_address_and_reason() {
     });
     let (1, Departure::Lost(reason)) = &kept[0].departures[0] else { panic!("{:?}", kept[0].departures) };
     assert!(reason.contains(&gone.to_string()) && reason.contains("refused"), "{reason}");
+}
+
+#[test]
+fn an_address_that_does_not_answer_holds_up_the_next_one_for_a_moment_only() {
+    let mut ranks = ranks_with(&[1, 1], 1, |settings| settings.connect_timeout = Duration::from_secs(600));
+    let mut kept = kept(2);
+    // A listener whose queue is full answers nobody.
+    let silent = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&silent, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    rustix::net::listen(&silent, 0).unwrap();
+    let address = SocketAddr::try_from(rustix::net::getsockname(&silent).unwrap()).unwrap();
+    let crowd: Vec<_> = (0..8).map(|_| socket::dial(address, Duration::from_secs(60)).unwrap()).collect();
+    ranks[0].settings.addresses[1].insert(0, address);
+    let mut sent = false;
+    until(&mut ranks, &mut kept, |ranks, kept| {
+        sent = sent || ranks[0].push(1, &message(7, b"hello"), b"hello", Tier::Bulk, false).unwrap();
+        kept[1].records.len() == 1
+    });
+    drop(crowd);
 }
 
 #[test]
@@ -216,8 +264,8 @@ fn bytes_that_are_no_record_are_refused() {
             sent = sent || ranks[0].push(1, &message(1, b""), b"", Tier::Bulk, false).unwrap();
             kept[1].records.len() == 1
         });
-        let Link::Open(connection, _) = &mut ranks[0].links[1] else { panic!("it is open") };
-        assert!(connection.push(&wrong, &[0; HEADER], false));
+        let lane = &mut ranks[0].slots[1].as_mut().unwrap().lane;
+        assert!(lane.push(&wrong, &[0; HEADER], false));
         let deadline = Instant::now() + Duration::from_secs(20);
         let error = loop {
             assert!(Instant::now() < deadline, "it was accepted");

@@ -1,8 +1,8 @@
 //! Incoming connections until they have proved who they are. Bounded in number, bytes and time.
 
 use super::{
-    fill,
-    handshake::{self, Attempt, Side},
+    Settings, fill,
+    handshake::{self, Attempt, Claim, Side, Verdict},
     nonce, passed, send_whole, socket,
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 use rustix::event::epoll;
 use std::{
     collections::VecDeque,
-    net::{IpAddr, TcpListener},
+    net::{IpAddr, SocketAddr, TcpListener},
     os::fd::OwnedFd,
     sync::Arc,
     time::{Duration, Instant},
@@ -32,6 +32,8 @@ pub(super) struct Welcome {
     key: JobKey,
     /// Connections that come in at another address of this host are dropped (`tcp.interfaces`).
     addresses: Vec<IpAddr>,
+    /// As in [`socket::prepare`].
+    silence: Duration,
     poller: Arc<OwnedFd>,
     token: u64,
     guests: VecDeque<Guest>,
@@ -51,30 +53,33 @@ struct Guest {
 enum Fate {
     Stays,
     Leaves,
-    Enters(usize),
+    Enters(usize, Claim),
+}
+
+/// A peer that is let in: the connection carries this lane from now on.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    pub(super) peer: usize,
+    pub(super) claim: Claim,
+    pub(super) socket: OwnedFd,
 }
 
 impl Welcome {
-    pub(super) fn new(
-        listener: TcpListener,
-        me: usize,
-        key: JobKey,
-        addresses: Vec<IpAddr>,
-        poller: Arc<OwnedFd>,
-        token: u64,
-        size: usize,
-    ) -> Result<Self> {
+    /// `settings` are those of the transport, `token` is for the listener and its guests.
+    pub(super) fn new(settings: &Settings, listener: TcpListener, poller: Arc<OwnedFd>, token: u64) -> Result<Self> {
         epoll::add(&poller, &listener, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
             .context("watching the listening socket")?;
+        let size = settings.addresses.len();
         Ok(Welcome {
             listener,
-            me,
-            key,
-            addresses,
+            me: settings.rank,
+            key: settings.key.clone(),
+            addresses: settings.addresses[settings.rank].iter().map(SocketAddr::ip).collect(),
+            silence: settings.silence,
             poller,
             token,
             guests: VecDeque::new(),
-            most: size + STRANGERS,
+            most: size * settings.lanes + STRANGERS,
             since_look: 0,
         })
     }
@@ -93,22 +98,22 @@ impl Welcome {
         self.since_look = LOOK_EVERY;
     }
 
-    /// Moves every guest on; returns the peers that are let in. `admits` decides about ranks that have proved themselves.
-    pub(super) fn poll(&mut self, admits: impl Fn(usize) -> bool) -> Result<Vec<(usize, OwnedFd)>> {
+    /// Moves every guest on until one is let in. `admits` decides about ranks that have proved themselves; who is
+    /// accepted is returned before anything else happens, so that the progress that was told to the peer still holds.
+    pub(super) fn poll(&mut self, admits: impl Fn(usize, Claim) -> Option<Verdict>) -> Result<Option<Admitted>> {
         self.accept()?;
-        let mut admitted: Vec<(usize, OwnedFd)> = Vec::new();
-        for mut guest in std::mem::take(&mut self.guests) {
-            let free = |peer: usize| admits(peer) && admitted.iter().all(|(other, _)| *other != peer);
-            match self.look_at(&mut guest, free)? {
+        for _ in 0..self.guests.len() {
+            let Some(mut guest) = self.guests.pop_front() else { break };
+            match self.look_at(&mut guest, &admits)? {
                 Fate::Stays if !passed(guest.deadline) => self.guests.push_back(guest),
                 Fate::Stays | Fate::Leaves => {}
-                Fate::Enters(peer) => {
+                Fate::Enters(peer, claim) => {
                     epoll::delete(&self.poller, &guest.socket).context("watching a connection")?;
-                    admitted.push((peer, guest.socket));
+                    return Ok(Some(Admitted { peer, claim, socket: guest.socket }));
                 }
             }
         }
-        Ok(admitted)
+        Ok(None)
     }
 
     fn accept(&mut self) -> Result<()> {
@@ -121,7 +126,10 @@ impl Welcome {
             };
             let here = stream.local_addr().is_ok_and(|at| self.addresses.contains(&at.ip().to_canonical()));
             let socket = OwnedFd::from(stream);
-            if !here || rustix::io::ioctl_fionbio(&socket, true).is_err() || socket::prepare(&socket).is_err() {
+            if !here
+                || rustix::io::ioctl_fionbio(&socket, true).is_err()
+                || socket::prepare(&socket, self.silence).is_err()
+            {
                 continue;
             }
             epoll::add(&self.poller, &socket, epoll::EventData::new_u64(self.token), epoll::EventFlags::IN)
@@ -138,7 +146,7 @@ impl Welcome {
         }
     }
 
-    fn look_at(&self, guest: &mut Guest, admits: impl Fn(usize) -> bool) -> Result<Fate> {
+    fn look_at(&self, guest: &mut Guest, admits: impl Fn(usize, Claim) -> Option<Verdict>) -> Result<Fate> {
         let me = u32::try_from(self.me).expect("the launcher numbers ranks in 32 bits");
         if guest.attempt.is_none() {
             match fill(&guest.socket, &mut guest.received, handshake::HELLO) {
@@ -147,8 +155,10 @@ impl Welcome {
                 None => return Ok(Fate::Leaves),
             }
             let hello = guest.received[..].try_into().expect("filled to this length");
-            let Some((dialer, dialer_nonce)) = handshake::parse_hello(hello, me) else { return Ok(Fate::Leaves) };
-            let attempt = Attempt { dialer, acceptor: me, dialer_nonce, acceptor_nonce: nonce()? };
+            let Some((dialer, claim, dialer_nonce)) = handshake::parse_hello(hello, me) else {
+                return Ok(Fate::Leaves);
+            };
+            let attempt = Attempt { dialer, acceptor: me, claim, dialer_nonce, acceptor_nonce: nonce()? };
             let mut answer = [0; handshake::ANSWER];
             answer[..handshake::NONCE].copy_from_slice(&attempt.acceptor_nonce);
             answer[handshake::NONCE..].copy_from_slice(&handshake::prove(&self.key, Side::Acceptor, &attempt));
@@ -167,9 +177,11 @@ impl Welcome {
         if !handshake::verify(&self.key, Side::Dialer, &attempt, &guest.received) {
             return Ok(Fate::Leaves);
         }
-        let peer = attempt.dialer as usize;
-        let (verdict, fate) =
-            if admits(peer) { (handshake::ACCEPTED, Fate::Enters(peer)) } else { (handshake::DUPLICATE, Fate::Leaves) };
-        Ok(if send_whole(&guest.socket, &[verdict]) { fate } else { Fate::Leaves })
+        let (peer, claim) = (attempt.dialer as usize, attempt.claim);
+        let Some(verdict) = admits(peer, claim) else { return Ok(Fate::Leaves) };
+        if !send_whole(&guest.socket, &verdict.to_bytes()) || verdict == Verdict::Duplicate {
+            return Ok(Fate::Leaves);
+        }
+        Ok(Fate::Enters(peer, claim))
     }
 }

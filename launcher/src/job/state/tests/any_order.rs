@@ -5,16 +5,19 @@ use super::*;
 use proptest::prelude::*;
 
 fn step() -> impl Strategy<Value = (u8, usize, i32)> {
-    (0..21_u8, 0..4_usize, 0..3_i32)
+    (0..22_u8, 0..4_usize, 0..3_i32)
 }
 
 proptest! {
     #[test]
     fn a_job_always_ends_and_only_once(
         steps in proptest::collection::vec(step(), 0..60),
-        keep_going in any::<bool>()
+        keep_going in any::<bool>(),
+        chain in any::<bool>()
     ) {
-        let mut w = World::begin(Plan { keep_going, ..plan(&[("a", Some(2)), ("b", None)], None) });
+        // The second host directly, or through the first one.
+        let tree = chain.then(|| Tree { radix: 1, local: vec![false; 2] });
+        let mut w = World::begin(Plan { keep_going, tree, ..plan(&[("a", Some(2)), ("b", None)], None) });
         let mut failed = false;
         for (kind, n, code) in steps {
             let host = n % 2;
@@ -29,6 +32,7 @@ proptest! {
                 8 => w.pass(100 * MS),
                 9 => w.event(Event::Signal(libc::SIGINT)),
                 10 => w.event(Event::Stdin(vec![1])),
+                13 => w.event(Event::Unguarded(host)),
                 14 => w.event(Event::Signal(libc::SIGTSTP)),
                 15 => w.event(Event::Signal(libc::SIGCONT)),
                 16 => w.event(Event::Signal(libc::SIGQUIT)),

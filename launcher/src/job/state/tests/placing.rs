@@ -24,7 +24,7 @@ fn looking(hosts: &[(&str, Option<u32>)], ranks: Option<u32>) -> Plan {
 /// The processors that a host's agent was told to bind its ranks to.
 fn bound(actions: &[Action], host: usize) -> Vec<Vec<u32>> {
     let start = actions.iter().find_map(|action| match action {
-        Action::Send(at, ToAgent::Start(start)) if *at == host => Some(start),
+        Action::Send(at, ToAgent::Start(start)) if at[..] == [host] => Some(start),
         _ => None,
     });
     start.unwrap().placements.iter().map(|placement| placement.cpus.clone()).collect()

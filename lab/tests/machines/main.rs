@@ -1,0 +1,64 @@
+//! Machines with RDMA: what is promised of them, shown on one that is brought up once for all tests.
+
+mod machines;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use spmd_lab::vm::{self, Lab, Plan};
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+
+/// A test: a sentence and what shows it.
+type Test = (&'static str, fn(&Lab));
+
+fn main() -> ExitCode {
+    // The message is shown at the end with the test's name; here the place is enough.
+    std::panic::set_hook(Box::new(|panic| {
+        if let Some(place) = panic.location() {
+            eprint!("({place}) ");
+        }
+    }));
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let possible = vm::check();
+    if let Err(error) = &possible {
+        eprintln!("the tests on machines are ignored: {error}");
+    }
+    let shared: Arc<OnceLock<Lab>> = Arc::default();
+    let trial = |(name, test): &Test| {
+        let (shared, test) = (Arc::clone(&shared), *test);
+        Trial::test(*name, move || run(test, &shared)).with_ignored_flag(possible.is_err())
+    };
+    let conclusion = libtest_mimic::run(&arguments, machines::TESTS.iter().map(trial).collect());
+    match Lab::open(&plan().folder).and_then(|lab| lab.map_or(Ok(()), Lab::down)) {
+        Ok(()) => conclusion.exit_code(),
+        Err(error) => {
+            eprintln!("the machine cannot be taken down: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(test: fn(&Lab), shared: &OnceLock<Lab>) -> Result<(), Failed> {
+    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        test(shared.get_or_init(|| vm::up(&plan()).unwrap_or_else(|error| panic!("{error}")).0));
+    }));
+    outcome.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Failed::from(text.unwrap_or("the test panicked"))
+    })
+}
+
+/// The lab of these tests. It ends with them, however they end.
+fn plan() -> Plan {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in a folder");
+    let test = std::env::current_exe().expect("a test knows its own path");
+    // target/PROFILE/deps/TEST
+    let target = test.ancestors().nth(3).expect("cargo puts tests three folders deep").to_owned();
+    let mut plan = Plan { tied: true, ..Plan::new(root.join("lab/state/vm/test"), root) };
+    if !target.starts_with(root) {
+        plan.trees.push(target);
+    }
+    plan
+}

@@ -1,0 +1,20 @@
+//! Reliable connections over libibverbs: devices, memory, queues. Everything that calls the library is in here.
+//!
+//! Knows no ranks and no records. What can be decided without a device (encodings, addresses, reclaim) is in modules
+//! without `unsafe`. The library is loaded when it is first needed, so that programs start where it is missing.
+
+mod address;
+mod device;
+mod error;
+mod library;
+mod memory;
+mod queue;
+pub(crate) mod reclaim;
+mod sys;
+pub(crate) mod units;
+
+pub(crate) use address::Gid;
+pub(crate) use device::{Device, Wanted};
+pub(crate) use error::VerbsError;
+pub(crate) use memory::Region;
+pub(crate) use queue::{Attributes, Completion, Completions, Endpoint, Outcome, QueuePair, Shape, Write, is_transient};
