@@ -138,6 +138,28 @@ pub enum Error {
         /// What was waited for.
         operation: &'static str,
     },
+    /// A symmetric heap was used wrongly, or differently on different ranks.
+    #[error("symmetric heap: {reason} (in {operation})")]
+    Heap {
+        /// The operation.
+        operation: &'static str,
+        /// What is wrong, and the way out.
+        reason: String,
+    },
+    /// A signal has not come in time.
+    #[error("rank {rank}: signal {index} is {found} after {waited:?}, waited for {wanted}: nobody has raised it")]
+    SignalTimeout {
+        /// The waiting rank in the communicator.
+        rank: usize,
+        /// Which word of the buffer.
+        index: usize,
+        /// What was waited for.
+        wanted: String,
+        /// What it is.
+        found: u64,
+        /// How long it was waited for.
+        waited: std::time::Duration,
+    },
     /// Another rank or thread of this job has failed.
     #[error("the job is ending: {reason}")]
     Aborted {

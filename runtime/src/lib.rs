@@ -32,6 +32,8 @@ mod error;
 #[cfg(not(loom))]
 pub mod explain;
 #[cfg(not(loom))]
+pub mod heap;
+#[cfg(not(loom))]
 mod hint;
 #[cfg(not(loom))]
 pub mod local;
@@ -45,7 +47,6 @@ pub mod trace;
 mod transport;
 
 #[cfg(not(loom))]
-#[allow(dead_code, reason = "the transport over it comes next")]
 mod verbs;
 #[cfg(not(loom))]
 mod world;
@@ -58,6 +59,8 @@ pub use comm::{
 };
 pub use element::Element;
 pub use error::{Error, Result, SystemError};
+#[cfg(not(loom))]
+pub use heap::{Compare, HeapBuffer, SignalOp, SymmetricHeap};
 #[cfg(not(loom))]
 pub use hint::{HintApplies, HintOn, SizeHint, size_hint_for_gradients};
 pub use spmd_derive::Element;

@@ -6,7 +6,7 @@ use crate::{
         node::Placement,
         rank::{self, Control},
     },
-    comm::{Communicator, Requested, Shared},
+    comm::{Communicator, Near, Requested, Shared},
     config::{self, Snapshot, Value, keys},
     engine::{Engine, FIRST_FREE_TOKEN, Routes, Runtime, Waiting, operation::NoBuffers},
     error::{Context, Error, Result},
@@ -14,6 +14,7 @@ use crate::{
     hint::SizeHint,
     local::Crew,
     memory::{Activity, Segment},
+    protocol::DirectRead,
     statistics::Statistics,
     trace::{self, Clock, RankTrace, Recorder},
     transport::{
@@ -22,6 +23,7 @@ use crate::{
         loopback::Loopback,
         shm::SharedMemory,
         tcp::{self, Tcp, addresses},
+        verbs::{self, Verbs},
     },
 };
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -39,6 +41,8 @@ use std::{
 /// Where a launcher watches, the loss of a peer is reported only after this: the launcher knows the cause, ends the job
 /// and reports the rank that failed first, not those that noticed.
 const KEEP_BACK: Duration = Duration::from_secs(3);
+/// From this size on, ranks that share processors read messages out of each other's memory.
+const DIRECT_READ: usize = 32 << 10;
 /// A drop that waits longer than this for its peers says so.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// For so long a drop asks all the time whether its last bytes have been taken.
@@ -263,9 +267,11 @@ impl World {
         let mut routes = Routes { routes: Vec::new(), to: vec![0; size] };
         let faults = Faults::named(&boot.snapshot, rank, size);
         routes.add(Box::new(Loopback::new(rank)), eager, &[rank]);
+        let mut near = None;
         if let (Some((segment, wake)), false) = (segment, plan.near.is_empty()) {
+            near = Some(Near { segment: segment.clone(), ranks: plan.near.clone() });
             let place = plan.near.iter().position(|near| *near == rank).unwrap_or(0);
-            let shm = SharedMemory::new(segment, place, &plan.near, size, wake);
+            let shm = SharedMemory::new(segment, place, &plan.near, size, wake, direct_read(&boot));
             epoll::add(
                 &poller,
                 shm.descriptor(),
@@ -295,8 +301,36 @@ impl World {
                 listener,
                 poller.clone(),
             )?;
-            let eager = (to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT)), keys::TCP_EAGER_LIMIT.name);
-            routes.add(faulty::maybe(faults, Box::new(tcp)), eager, &plan.far);
+            let tcp_eager = (to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT)), keys::TCP_EAGER_LIMIT.name);
+            if allows(&boot.snapshot, "verbs") {
+                let verbs = Verbs::new(
+                    &verbs::Settings {
+                        rank,
+                        size,
+                        place: place(&boot),
+                        snapshot: &boot.snapshot,
+                        hint: size_hint(&settings, &boot.snapshot).bytes,
+                        near: boot.placement.nic.as_ref().map(|nic| nic.name.as_str()),
+                        reached_at: boot.reached_at,
+                        fallback: allows(&boot.snapshot, "tcp"),
+                    },
+                    tcp,
+                )?;
+                let mut eager = tcp_eager;
+                if let Some(descriptor) = verbs.descriptor() {
+                    epoll::add(
+                        &poller,
+                        descriptor,
+                        epoll::EventData::new_u64(crate::engine::COMPLETION_TOKEN),
+                        epoll::EventFlags::IN,
+                    )
+                    .context("watching the completion channel")?;
+                    eager = (to_usize(boot.snapshot.get(keys::VERBS_EAGER_LIMIT)), keys::VERBS_EAGER_LIMIT.name);
+                }
+                routes.add(faulty::maybe(faults, Box::new(verbs)), eager, &plan.far);
+            } else {
+                routes.add(faulty::maybe(faults, Box::new(tcp)), tcp_eager, &plan.far);
+            }
         }
         let (watched, keep_back) = match &lifeline {
             Lifeline::Agent(control) if boot.survives => (Some(control.descriptor().as_fd()), Duration::ZERO),
@@ -342,6 +376,7 @@ impl World {
             snapshot: boot.snapshot,
             hosts: boot.hosts,
             host_of: boot.host_of,
+            near,
         });
         let communicator = Communicator::world(shared.clone(), rank, hint);
         // Threads have one clock; processes measure once they have joined.
@@ -436,7 +471,10 @@ impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // While unwinding nothing is waited for, but nobody shall wait for this rank either.
-            let _ = self.shared.runtime.lock().finish();
+            let mut engine = self.shared.runtime.lock();
+            engine.withdraw_all();
+            let _ = engine.finish();
+            drop(engine);
             self.tell(true);
             if let Lifeline::Threads(crew) = &self.lifeline {
                 crew.fail(self.rank());
@@ -484,7 +522,8 @@ impl Plan {
                     let host = &boot.hosts[host as usize].name;
                     return Err(Error::Bootstrap {
                         reason: format!(
-                            "rank {other} on host {host} is reached by no transport of transport.allow = {allowed}: add tcp"
+                            "rank {other} on host {host} is reached by no transport of transport.allow = {allowed}: \
+                             add tcp or verbs"
                         ),
                     });
                 }
@@ -515,10 +554,25 @@ fn listen(boot: &Boot, one_machine: bool) -> Result<(TcpListener, Vec<SocketAddr
     tcp::listen(&chosen)
 }
 
+/// Whether `transport.allow` has this word.
+fn allows(snapshot: &Snapshot, name: &str) -> bool {
+    snapshot.get(keys::TRANSPORT_ALLOW).split(',').any(|word| word.trim() == name)
+}
+
 /// This rank's place among those of its host.
 fn place(boot: &Boot) -> usize {
     let rank = boot.rank as usize;
     boot.host_of[..rank].iter().filter(|host| **host == boot.host_of[rank]).count()
+}
+
+/// Whether messages within a host are read out of the sender's memory, and from which size on.
+fn direct_read(boot: &Boot) -> DirectRead {
+    match boot.snapshot.get(keys::SHM_DIRECT_READ).as_str() {
+        "always" => DirectRead::From(1),
+        "auto" if boot.oversubscribed => DirectRead::From(DIRECT_READ),
+        "auto" => DirectRead::No("both ranks have a processor, and copy faster together through the lane"),
+        _ => DirectRead::No("shm.direct_read = never"),
+    }
 }
 
 fn waiting(snapshot: &Snapshot, oversubscribed: bool) -> Waiting {

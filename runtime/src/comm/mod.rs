@@ -6,6 +6,7 @@ mod agreement;
 mod buffer;
 mod completion;
 mod exchange;
+mod heap;
 mod hint;
 mod persistent;
 mod point_to_point;
@@ -27,7 +28,7 @@ use crate::{
     engine::{Runtime, operation::Expected},
     error::{Error, Result},
     matching::Pattern,
-    memory::Operation,
+    memory::{Operation, Segment},
     transport::record::{Header, Kind},
 };
 use hint::Hint;
@@ -49,6 +50,23 @@ pub(crate) struct Shared {
     pub(crate) hosts: Vec<Host>,
     /// For every rank of the world its host.
     pub(crate) host_of: Vec<u32>,
+    /// The ranks that share memory with this one; none where there is nobody or that is not allowed.
+    pub(crate) near: Option<Near>,
+}
+
+/// Who shares memory with this rank.
+#[derive(Debug)]
+pub(crate) struct Near {
+    pub(crate) segment: Arc<Segment>,
+    /// By place in the segment the rank in the world, in order.
+    pub(crate) ranks: Vec<usize>,
+}
+
+impl Near {
+    /// The place of a rank of the world in the segment, if it has one.
+    pub(crate) fn place(&self, rank: usize) -> Option<usize> {
+        self.ranks.binary_search(&rank).ok()
+    }
 }
 
 /// Any source or any tag.
@@ -135,6 +153,8 @@ struct Inner {
     children: AtomicU64,
     /// Collective operations begun.
     exchanges: AtomicU64,
+    /// Symmetric heaps made, so that all members name the next one alike.
+    heaps: AtomicU64,
     /// Times it was shrunk.
     shrinks: AtomicU64,
     /// Its size hint, and what its children get.
@@ -157,9 +177,9 @@ impl Communicator {
     fn new(shared: Arc<Shared>, members: Vec<usize>, rank: usize, context: u64, hint: Requested) -> Self {
         let members: Arc<[usize]> = members.into();
         shared.runtime.lock().add_group(context, members.clone());
-        let (children, exchanges, shrinks, attributes) = (0.into(), 0.into(), 0.into(), RwLock::default());
-        let hint = Hint::new(hint);
-        let inner = Inner { shared, members, rank, context, children, exchanges, shrinks, hint, attributes };
+        let (children, exchanges, heaps, shrinks) = (0.into(), 0.into(), 0.into(), 0.into());
+        let (hint, attributes) = (Hint::new(hint), RwLock::default());
+        let inner = Inner { shared, members, rank, context, children, exchanges, heaps, shrinks, hint, attributes };
         Communicator { inner: Arc::new(inner) }
     }
 
@@ -242,8 +262,21 @@ impl Communicator {
         (pattern.source.map(narrow_rank), pattern.tag.and_then(|tag| u32::try_from(tag).ok()))
     }
 
-    fn runtime(&self) -> &Runtime {
+    pub(crate) fn runtime(&self) -> &Runtime {
         &self.inner.shared.runtime
+    }
+
+    pub(crate) fn context(&self) -> u64 {
+        self.inner.context
+    }
+
+    pub(crate) fn near(&self) -> Option<&Near> {
+        self.inner.shared.near.as_ref()
+    }
+
+    /// The number of the next symmetric heap.
+    pub(crate) fn next_heap(&self) -> u64 {
+        self.inner.heaps.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The rank in the world of a rank of this communicator, if it exists.

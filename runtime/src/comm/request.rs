@@ -220,7 +220,7 @@ impl<T: Element> RecvRequest<T> {
     /// # Errors
     /// As for [`Communicator::recv`], when a message has met it.
     pub fn cancel(self) -> Result<Cancelled<T>> {
-        let withdrawn = self.communicator.runtime().lock().withdraw(self.id);
+        let withdrawn = self.communicator.runtime().lock().cancel_receive(self.id);
         match withdrawn {
             Some(buffer) => Ok(Cancelled::Withdrawn(unwrap(Some(buffer)))),
             None => self.wait().map(|(buffer, status)| Cancelled::Received(buffer, status)),

@@ -9,7 +9,7 @@ use crate::{
 use sha2::{Digest, Sha256};
 use std::sync::atomic::Ordering;
 
-/// What one rank says in a split.
+/// What one rank says.
 const WORDS: usize = 3;
 
 impl Communicator {
@@ -65,7 +65,7 @@ impl Communicator {
     }
 
     /// What every rank says, on every rank: to rank 0 and back. Without the size hint, which may be what is agreed upon.
-    pub(super) fn gather_words(&self, operation: Operation, mine: [u64; WORDS]) -> Result<Vec<[u64; WORDS]>> {
+    pub(crate) fn gather_words(&self, operation: Operation, mine: [u64; WORDS]) -> Result<Vec<[u64; WORDS]>> {
         let (size, rank) = (self.size(), self.rank());
         let mut table = Table { words: vec![[0; WORDS]; size], rank };
         table.words[rank] = mine;

@@ -4,14 +4,18 @@
 
 mod core;
 mod coverage;
+pub(crate) mod direct;
 mod flow;
+pub(crate) mod one_sided;
 pub(crate) mod operation;
 mod outbox;
 #[cfg(test)]
 mod tests;
 mod wait;
 
-pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, Span, WAKE_TOKEN, Waiting};
+pub(crate) use wait::{
+    BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, Span, WAKE_TOKEN, Waiting,
+};
 
 use crate::{
     error::{Error, Result},
@@ -272,7 +276,10 @@ impl Engine {
     ) -> Result<OperationId> {
         self.check(peer, "a send to it")?;
         let total = usize::try_from(header.total).unwrap_or(usize::MAX);
-        let path = self.limits(peer).path(total, hint);
+        let path = match &source {
+            Source::Heap(_) => Path::DirectRead,
+            _ => self.limits(peer).path(total, hint),
+        };
         self.core.counters[peer].sent[path.index()].add(total);
         Ok(self.core.start_send(peer, header, path, source))
     }
@@ -294,7 +301,9 @@ impl Engine {
     /// want it.
     pub(crate) fn send_whole(&mut self, peer: usize, header: Header, bytes: Box<dyn OwnedBuffer>) -> Result<()> {
         self.check(peer, "a send to it")?;
-        let id = self.core.start_send(peer, header, Path::Eager(Tier::LowLatency), Source::Owned(bytes));
+        let path = Path::Eager(Tier::LowLatency);
+        self.core.counters[peer].sent[path.index()].add(bytes.bytes().len());
+        let id = self.core.start_send(peer, header, path, Source::Owned(bytes));
         self.core.abandon_send(id);
         Ok(())
     }
@@ -361,7 +370,7 @@ impl Engine {
         match &self.fatal {
             Some(fatal) => return Err(fatal.clone()),
             // It will not come any more.
-            None if matches!(found.message.body, EarlyBody::AtSender(_)) => {
+            None if matches!(found.message.body, EarlyBody::AtSender(..)) => {
                 self.check(found.source, "a receive from it")?;
             }
             None => {}
@@ -370,13 +379,13 @@ impl Engine {
     }
 
     /// Withdraws a receive that no message has met, and gives its buffer back.
-    pub(crate) fn withdraw(&mut self, id: OperationId) -> Option<Box<dyn OwnedBuffer>> {
+    pub(crate) fn cancel_receive(&mut self, id: OperationId) -> Option<Box<dyn OwnedBuffer>> {
         if !self.core.withdraw(id) {
             return None;
         }
         match self.core.receives.remove(&id)?.landing {
             Landing::Owned(buffer) | Landing::Growing(buffer) => Some(buffer),
-            Landing::Lent(_) | Landing::Nowhere => None,
+            Landing::Lent(_) | Landing::Heap(_) | Landing::Nowhere => None,
         }
     }
 
@@ -396,7 +405,7 @@ impl Engine {
         let send = self.core.sends.remove(&id)?;
         Some(result.map(|()| match send.source {
             Source::Owned(buffer) => Some(buffer),
-            Source::Lent(_) => None,
+            Source::Lent(_) | Source::Heap(_) => None,
         }))
     }
 
@@ -408,11 +417,12 @@ impl Engine {
         let receive = self.core.receives.remove(&id)?;
         Some(result.map(|envelope| match receive.landing {
             Landing::Owned(buffer) | Landing::Growing(buffer) => (envelope, Some(buffer)),
-            Landing::Lent(_) | Landing::Nowhere => (envelope, None),
+            Landing::Lent(_) | Landing::Heap(_) | Landing::Nowhere => (envelope, None),
         }))
     }
 
     pub(crate) fn abandon_send(&mut self, id: OperationId) {
+        self.withdraw(id);
         self.core.abandon_send(id);
     }
 
@@ -529,6 +539,9 @@ impl Engine {
             if !*slow || leave_now || self.polls.is_multiple_of(SLOW_POLL) {
                 moved |= transport.poll(&mut inbox)?;
             }
+        }
+        if !self.core.fetches.is_empty() {
+            moved |= self.fetch(buffers);
         }
         if !self.core.busy.is_empty() {
             moved |= self.flush(buffers)?;

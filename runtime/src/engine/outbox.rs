@@ -3,6 +3,7 @@
 use super::{
     Engine, Route,
     core::Outgoing,
+    direct,
     operation::{Buffers, OperationId, Sending, Source, Stage},
 };
 use crate::{
@@ -37,19 +38,18 @@ impl Engine {
     /// messages must not overtake each other.
     fn flush_peer(&mut self, peer: usize, buffers: &mut dyn Buffers) -> Result<bool> {
         let (mut moved, mut at, mut first_waits) = (false, 0, false);
-        while let Some(&outgoing) = self.core.peers[peer].outgoing.get(at) {
+        while let Some(outgoing) = self.core.peers[peer].outgoing.remove(at) {
             let is_first = matches!(outgoing, Outgoing::First(_));
-            if is_first && first_waits {
-                at += 1;
+            let handed =
+                if is_first && first_waits { Handed::NotAtHand } else { self.hand_over(peer, &outgoing, buffers)? };
+            if matches!(handed, Handed::All) {
+                moved = true;
                 continue;
             }
-            match self.hand_over(peer, outgoing, buffers)? {
-                Handed::All => {
-                    moved = true;
-                    self.core.peers[peer].outgoing.remove(at);
-                }
+            self.core.peers[peer].outgoing.insert(at, outgoing);
+            match handed {
                 Handed::Some => return Ok(true),
-                Handed::NoRoom => break,
+                Handed::All | Handed::NoRoom => break,
                 Handed::NotAtHand => {
                     first_waits |= is_first;
                     at += 1;
@@ -59,17 +59,18 @@ impl Engine {
         Ok(moved)
     }
 
-    fn hand_over(&mut self, peer: usize, outgoing: Outgoing, buffers: &mut dyn Buffers) -> Result<Handed> {
+    fn hand_over(&mut self, peer: usize, outgoing: &Outgoing, buffers: &mut dyn Buffers) -> Result<Handed> {
         match outgoing {
-            Outgoing::Record(header) => self.push_all(peer, &header),
-            Outgoing::First(id) => self.hand_over_first(peer, id, buffers),
-            Outgoing::Pieces(id) => self.hand_over_pieces(peer, id, buffers),
+            Outgoing::Record(header) => self.push_all(peer, header, &[], Tier::LowLatency),
+            Outgoing::Parcel(header, payload) => self.push_all(peer, header, payload, Tier::Bulk),
+            Outgoing::First(id) => self.hand_over_first(peer, *id, buffers),
+            Outgoing::Pieces(id) => self.hand_over_pieces(peer, *id, buffers),
         }
     }
 
-    /// A record without payload.
-    fn push_all(&mut self, peer: usize, header: &Header) -> Result<Handed> {
-        Ok(Handed::all_or_none(self.transport(peer).push(peer, header, &[], Tier::LowLatency, false)?))
+    /// A record that is at hand.
+    fn push_all(&mut self, peer: usize, header: &Header, payload: &[u8], tier: Tier) -> Result<Handed> {
+        Ok(Handed::all_or_none(self.transport(peer).push(peer, header, payload, tier, false)?))
     }
 
     fn hand_over_first(&mut self, peer: usize, id: OperationId, buffers: &mut dyn Buffers) -> Result<Handed> {
@@ -95,7 +96,11 @@ impl Engine {
             }
             header.kind = Kind::RequestToSend as u8;
         }
-        let handed = transport.push(peer, &header, &[], Tier::LowLatency, false)?;
+        let Some(send) = self.core.sends.get(&id) else { return Ok(Handed::All) };
+        let Ok(offer) = direct::offer(send, &**transport, buffers) else { return Ok(Handed::NotAtHand) };
+        let offer = offer.map_or_else(Vec::new, |offer| offer.pack());
+        header.payload = length_of(&offer);
+        let handed = transport.push(peer, &header, &offer, Tier::LowLatency, false)?;
         if handed && let Some(send) = self.core.sends.get_mut(&id) {
             send.stage = Stage::Gone;
             if let Some((recorder, began)) = recorder {
@@ -146,10 +151,12 @@ impl Handed {
     }
 }
 
-fn bytes_of<'a>(send: &'a Sending, buffers: &'a dyn Buffers) -> Option<&'a [u8]> {
+pub(super) fn bytes_of<'a>(send: &'a Sending, buffers: &'a dyn Buffers) -> Option<&'a [u8]> {
     match &send.source {
         Source::Owned(buffer) => Some(buffer.bytes()),
         Source::Lent(lent) => buffers.source(*lent),
+        // Only ever announced.
+        Source::Heap(_) => None,
     }
 }
 

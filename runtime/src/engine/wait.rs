@@ -26,6 +26,8 @@ pub(crate) const WAKE_TOKEN: u64 = 0;
 pub(crate) const CONTROL_TOKEN: u64 = 1;
 /// The epoll token of the eventfd by which a thread of this rank wakes another.
 pub(crate) const BELL_TOKEN: u64 = 2;
+/// The epoll token of the descriptor that tells of RDMA completions.
+pub(crate) const COMPLETION_TOKEN: u64 = 3;
 /// The first token that a transport may use.
 pub(crate) const FIRST_FREE_TOKEN: u64 = 16;
 
@@ -262,33 +264,77 @@ impl Runtime {
                     return result;
                 }
             }
-            slept = false;
+            if moved {
+                slept = false;
+                pace.restart();
+                continue;
+            }
+            (engine, slept) = self.pause(engine, &mut pace, &mut notice, buffers, LONGEST_SLEEP, &mut || false)?;
+        }
+    }
+
+    /// Makes progress until `ready` finds something in memory that peers change without a record, or until `deadline`:
+    /// then `None`.
+    pub(crate) fn wait_for_memory<R>(
+        &self,
+        activity: Activity,
+        deadline: Option<Instant>,
+        mut ready: impl FnMut() -> Option<R>,
+    ) -> Result<Option<R>> {
+        if let Some(found) = ready() {
+            return Ok(Some(found));
+        }
+        let mut pace = Pace::default();
+        let mut notice = Notice { board: self.board.as_ref(), activity, posted: false, runtime: self, blocked: None };
+        let mut engine = self.lock();
+        loop {
+            let moved = engine.progress(&mut NoBuffers)?;
+            if let Some(found) = ready() {
+                return Ok(Some(found));
+            }
+            let left = deadline.map_or(LONGEST_SLEEP, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(None);
+            }
             if moved {
                 pace.restart();
                 continue;
             }
-            notice.post();
-            if pace.idle % LIFELINE_EVERY == LIFELINE_EVERY - 1 {
-                self.listen(&mut engine);
+            let longest = left.min(LONGEST_SLEEP);
+            let mut found = || ready().is_some();
+            (engine, _) = self.pause(engine, &mut pace, &mut notice, &mut NoBuffers, longest, &mut found)?;
+        }
+    }
+
+    /// Nothing has moved: spins, yields or sleeps, as the policy says; whether it slept. For `longest` and `ready` see
+    /// [`Runtime::sleep`].
+    fn pause<'a>(
+        &'a self,
+        mut engine: MutexGuard<'a, Engine>,
+        pace: &mut Pace,
+        notice: &mut Notice<'_>,
+        buffers: &mut dyn Buffers,
+        longest: Duration,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<(MutexGuard<'a, Engine>, bool)> {
+        notice.post();
+        if pace.idle % LIFELINE_EVERY == LIFELINE_EVERY - 1 {
+            self.listen(&mut engine);
+        }
+        match pace.next(self.waiting) {
+            Next::Spin => {
+                engine.waits.spins += 1;
+                drop(engine);
+                std::hint::spin_loop();
+                Ok((self.lock(), false))
             }
-            match pace.next(self.waiting) {
-                Next::Spin => {
-                    engine.waits.spins += 1;
-                    drop(engine);
-                    std::hint::spin_loop();
-                    engine = self.lock();
-                }
-                Next::Yield => {
-                    engine.waits.yields += 1;
-                    drop(engine);
-                    rustix::thread::sched_yield();
-                    engine = self.lock();
-                }
-                Next::Sleep => {
-                    engine = self.sleep(engine, buffers)?;
-                    slept = true;
-                }
+            Next::Yield => {
+                engine.waits.yields += 1;
+                drop(engine);
+                rustix::thread::sched_yield();
+                Ok((self.lock(), false))
             }
+            Next::Sleep => Ok((self.sleep(engine, buffers, longest, ready)?, true)),
         }
     }
 
@@ -302,22 +348,29 @@ impl Runtime {
         Ok(())
     }
 
-    /// Sleeps until a descriptor or another thread has news.
+    /// Sleeps until a descriptor or another thread has news, and not when `ready` finds that it need not: it is asked once
+    /// peers know that this rank sleeps.
     fn sleep<'a>(
         &'a self,
         mut engine: MutexGuard<'a, Engine>,
         buffers: &mut dyn Buffers,
+        longest: Duration,
+        ready: &mut dyn FnMut() -> bool,
     ) -> Result<MutexGuard<'a, Engine>> {
         if engine.sleeper {
-            let (engine, _) = self.others.wait_timeout(engine, LONGEST_SLEEP).unwrap_or_else(PoisonError::into_inner);
+            // The sleeper has said so to peers: what they changed before is seen here, what they change later wakes it.
+            if ready() {
+                return Ok(engine);
+            }
+            let (engine, _) = self.others.wait_timeout(engine, longest).unwrap_or_else(PoisonError::into_inner);
             return Ok(engine);
         }
         engine.arm(true);
         let progressed = engine.progress_all(buffers);
         let limit = match &progressed {
-            Ok(false) => engine
-                .next_departure()
-                .map_or(LONGEST_SLEEP, |at| at.saturating_duration_since(Instant::now()).min(LONGEST_SLEEP)),
+            Ok(false) if !ready() => {
+                engine.next_departure().map_or(longest, |at| at.saturating_duration_since(Instant::now()).min(longest))
+            }
             _ => Duration::ZERO,
         };
         let mut slept = Ok(false);
@@ -363,6 +416,17 @@ impl Engine {
                 route.transport.disarm();
             }
         }
+    }
+
+    /// Memory of this rank has changed that another thread of it may wait for.
+    pub(crate) fn announce(&mut self) {
+        self.core.news += 1;
+        self.tell_sleeper(true);
+    }
+
+    /// Memory of this peer has changed that it may wait for.
+    pub(crate) fn nudge(&mut self, peer: usize) -> Result<()> {
+        self.transport(peer).nudge(peer)
     }
 
     /// The sleep is over: the next one must not end at once.

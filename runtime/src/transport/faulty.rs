@@ -219,6 +219,27 @@ impl Transport for Faulty {
         self.inner.disarm();
     }
 
+    fn read_memory(&mut self, peer: usize, address: u64, out: &mut [u8]) -> bool {
+        // Another way to refuse: the message has to come in pieces.
+        !(self.faults.refuse && self.dice.one_in(4)) && self.inner.read_memory(peer, address, out)
+    }
+
+    fn withdrawals(&self) -> u64 {
+        self.inner.withdrawals()
+    }
+
+    fn withdrawals_of(&self, peer: usize) -> u64 {
+        self.inner.withdrawals_of(peer)
+    }
+
+    fn withdraw(&mut self) {
+        self.inner.withdraw();
+    }
+
+    fn nudge(&mut self, peer: usize) -> Result<()> {
+        self.inner.nudge(peer)
+    }
+
     fn peer_finished(&mut self, peer: usize) {
         self.inner.peer_finished(peer);
     }

@@ -1,4 +1,4 @@
-//! Transports carry records between ranks: within a process, over the segment of a host, or over TCP.
+//! Transports carry records between ranks: within a process, over the segment of a host, over RDMA, or over TCP.
 //!
 //! A transport keeps one order of the records of a pair of ranks, whatever channel they take, and loses none; only pieces
 //! of large messages ([`Kind::Data`](record::Kind::Data)), which say where they belong, may come in any order among
@@ -11,6 +11,7 @@ pub(crate) mod loopback;
 pub(crate) mod record;
 pub(crate) mod shm;
 pub(crate) mod tcp;
+pub(crate) mod verbs;
 
 use crate::{
     error::Result,
@@ -59,6 +60,30 @@ pub(crate) trait Transport: Send {
 
     /// The rank is awake again.
     fn disarm(&mut self);
+
+    /// Fills `out` from this address of the peer's memory; `false` when that is not possible.
+    fn read_memory(&mut self, _peer: usize, _address: u64, _out: &mut [u8]) -> bool {
+        false
+    }
+
+    /// How often this rank has let go of memory that peers may have been reading.
+    fn withdrawals(&self) -> u64 {
+        0
+    }
+
+    /// How often the peer has.
+    fn withdrawals_of(&self, _peer: usize) -> u64 {
+        0
+    }
+
+    /// This rank is about to let go of memory that peers may be reading.
+    fn withdraw(&mut self) {}
+
+    /// Memory that this peer shares with us has changed: wakes it if it sleeps. Where no memory is shared there is nothing
+    /// to do.
+    fn nudge(&mut self, _peer: usize) -> Result<()> {
+        Ok(())
+    }
 
     /// The launcher says that this peer has dropped its world. Once nothing more can come from it, a later `poll` says that
     /// it has departed. A transport that learns of that by itself need not do anything.

@@ -12,6 +12,7 @@ use crate::{
     memory::{
         MappedLane, Segment,
         lane::{Cell, Consumer, LaneMemory, Producer},
+        peer::{self, Proof},
         stores::{Chooser, LONG, MEASURED, Sample, Side},
     },
     protocol::{Capabilities, Channels, DirectRead, Tier},
@@ -52,6 +53,9 @@ pub(crate) struct SharedMemory {
     /// Those of `active`, as the segment says it: in words of 64 places.
     announced: Vec<u64>,
     wake: Vec<OwnedFd>,
+    direct_read: DirectRead,
+    /// Peers check it as long as they may read our memory.
+    _proof: Proof,
     /// Bytes of a lane's ring, and of the largest payload.
     ring: usize,
     largest: usize,
@@ -90,8 +94,17 @@ impl Peer {
 }
 
 impl SharedMemory {
-    /// The rings of the rank at place `local` among `ranks` (the ranks of this host, by place).
-    pub(crate) fn new(segment: Arc<Segment>, local: usize, ranks: &[usize], world: usize, wake: Vec<OwnedFd>) -> Self {
+    /// The rings of the rank at place `local` among `ranks` (the ranks of this host, by place). `direct_read`: from which
+    /// size on receivers are to copy messages out of the sender's memory.
+    pub(crate) fn new(
+        segment: Arc<Segment>,
+        local: usize,
+        ranks: &[usize],
+        world: usize,
+        wake: Vec<OwnedFd>,
+        direct_read: DirectRead,
+    ) -> Self {
+        let proof = Proof::publish(&segment, local);
         let mut local_of = vec![None; world];
         let mut peers = Vec::with_capacity(ranks.len());
         for (place, &rank) in ranks.iter().enumerate() {
@@ -109,6 +122,8 @@ impl SharedMemory {
             active: Vec::new(),
             announced,
             wake,
+            direct_read,
+            _proof: proof,
             ring,
             largest,
             since_look: 0,
@@ -187,7 +202,7 @@ impl Transport for SharedMemory {
             eager: self.largest,
             piece: self.largest,
             channels: Channels::One { why: "shared memory moves every size over one lane, without system calls" },
-            direct_read: DirectRead::No("pieces are copied through the lane"),
+            direct_read: self.direct_read,
             slow_poll: false,
         }
     }
@@ -261,6 +276,29 @@ impl Transport for SharedMemory {
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         tell("wake-ups", self.wake_ups);
+    }
+
+    fn read_memory(&mut self, peer: usize, address: u64, out: &mut [u8]) -> bool {
+        self.local_of[peer].is_some_and(|place| peer::read(&self.segment, place as usize, address, out))
+    }
+
+    fn withdrawals(&self) -> u64 {
+        peer::withdrawals(&self.segment, self.local)
+    }
+
+    fn withdrawals_of(&self, peer: usize) -> u64 {
+        self.local_of[peer].map_or(0, |place| peer::withdrawals(&self.segment, place as usize))
+    }
+
+    fn withdraw(&mut self) {
+        peer::withdraw(&self.segment, self.local);
+    }
+
+    fn nudge(&mut self, peer: usize) -> Result<()> {
+        match self.local_of[peer] {
+            Some(place) => self.wake(place as usize),
+            None => Ok(()),
+        }
     }
 
     fn arm(&mut self) {

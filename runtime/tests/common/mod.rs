@@ -5,10 +5,14 @@ use spmd::{World, local::Cluster};
 
 /// Every way in which two ranks can be connected, and settings that move the borders between protocols.
 pub(crate) fn clusters(ranks: usize) -> Vec<(&'static str, Cluster)> {
+    if std::env::var("SPMD_TEST_TRANSPORT").is_ok_and(|name| name == "verbs") {
+        return over_rdma(ranks);
+    }
     vec![
         ("shm", Cluster::new(ranks)),
         ("shm, small rings", Cluster::new(ranks).set("shm.ring_bytes", "4KiB")),
         ("shm, everything by rendezvous", Cluster::new(ranks).set("eager.limit", "0")),
+        ("shm, read directly", Cluster::new(ranks).set("shm.direct_read", "always").set("eager.limit", "64")),
         ("shm, sleeping", Cluster::new(ranks).set("wait.policy", "sleep")),
         ("tcp", Cluster::new(ranks).set("transport.allow", "tcp")),
         (
@@ -28,6 +32,21 @@ pub(crate) fn clusters(ranks: usize) -> Vec<(&'static str, Cluster)> {
                 .set("tcp.resend_bytes", "64KiB")
                 .set("faulty.seed", "2"),
         ),
+    ]
+}
+
+/// The same over RDMA alone, for machines that have it: the lab runs this file there.
+fn over_rdma(ranks: usize) -> Vec<(&'static str, Cluster)> {
+    let verbs = || Cluster::new(ranks).set("transport.allow", "verbs").set("verbs.device", "rxe0,rxe1");
+    // A receiver that is not ready would break a connection that tries only once.
+    let strict = || verbs().set("verbs.rnr_retries", "0");
+    vec![
+        ("verbs", strict()),
+        ("verbs, everything by rendezvous", verbs().set("verbs.eager_limit", "0")),
+        ("verbs, small rings", strict().set("verbs.ring_bytes", "64KiB").set("verbs.send_depth", "16")),
+        ("verbs, sleeping", verbs().set("wait.policy", "sleep")),
+        ("verbs, two channels", strict().set("low_latency.size_hint", "4KiB")),
+        ("verbs, every request reported", verbs().set("verbs.signal_all", "true").set("verbs.inline", "0")),
     ]
 }
 

@@ -9,7 +9,9 @@ mod sending;
 pub(crate) use receiving::Found;
 
 use super::{
+    direct::{Fetch, Offer},
     flow::{Flow, Overdrawn},
+    one_sided::OneSided,
     operation::{Buffers, Early, EarlyBody, Envelope, OperationId, Receiving, Sending},
 };
 use crate::{
@@ -23,7 +25,7 @@ use rustc_hash::FxHashMap;
 use std::{cell::RefCell, collections::VecDeque};
 
 /// What waits for room in a transport.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum Outgoing {
     /// A record without payload.
     Record(Header),
@@ -31,6 +33,8 @@ pub(crate) enum Outgoing {
     First(OperationId),
     /// The pieces of a large message whose receiver is ready.
     Pieces(OperationId),
+    /// A record with its payload.
+    Parcel(Header, Vec<u8>),
 }
 
 pub(crate) struct Core {
@@ -42,6 +46,9 @@ pub(crate) struct Core {
     /// Receives whose sender gave up, with the peer and the bytes that it had sent before and that have not come yet.
     draining: FxHashMap<OperationId, (usize, u64)>,
     pub(crate) peers: Vec<Peer>,
+    pub(crate) one_sided: OneSided,
+    /// Messages that are being copied out of their senders' memory.
+    pub(in crate::engine) fetches: VecDeque<Fetch>,
     /// Peers with something outgoing.
     pub(crate) busy: Vec<usize>,
     /// Peers that may announce nothing more until something is matched or asked for.
@@ -89,6 +96,8 @@ impl Core {
             receives: FxHashMap::default(),
             draining: FxHashMap::default(),
             peers: (0..size).map(|_| Peer::new(window)).collect(),
+            one_sided: OneSided::default(),
+            fetches: VecDeque::new(),
             busy: Vec::new(),
             stuck: Vec::new(),
             window,
@@ -98,12 +107,12 @@ impl Core {
         }
     }
 
-    fn new_id(&mut self) -> OperationId {
+    pub(crate) fn new_id(&mut self) -> OperationId {
         self.next_operation += 1;
         self.next_operation
     }
 
-    fn enqueue(&mut self, peer: usize, outgoing: Outgoing) {
+    pub(crate) fn enqueue(&mut self, peer: usize, outgoing: Outgoing) {
         if self.peers[peer].gone {
             return;
         }
@@ -155,10 +164,12 @@ impl Core {
                 self.reply(peer, turn_away(header.id));
             }
             Kind::RequestToSend => {
-                let sender = header.id;
-                let early = || Early { signature, total, body: EarlyBody::AtSender(sender) };
+                let mut bytes = vec![0; payload.len()];
+                payload.copy_to(&mut bytes);
+                let offer = Offer::unpack(&bytes).map_err(|()| corrupt("an announcement of another length"))?;
+                let early = || Early { signature, total, body: EarlyBody::AtSender(header.id, offer) };
                 match self.matcher.arrive(header.context, peer, header.tag, early) {
-                    Some((id, place)) => self.answer(id, envelope, signature, sender, place, buffers),
+                    Some((id, place)) => self.answer(id, envelope, signature, (header.id, offer), place, buffers),
                     None => {
                         if self.peers[peer].flow.announcement_waits().map_err(overdrawn)? {
                             self.is_stuck(peer);
@@ -182,7 +193,15 @@ impl Core {
             }
             Kind::Data => self.take_piece(peer, header, payload, buffers)?,
             Kind::Abandon => self.lose_rest(peer, header.id, header.tag, buffers)?,
-            Kind::Bye | Kind::Confirm => return Err(corrupt("a word between transports")),
+            Kind::Put | Kind::Update | Kind::Get | Kind::Answer => {
+                let mut parcels = Vec::new();
+                self.one_sided.record(peer, header, payload, &mut |header, payload| {
+                    parcels.push(Outgoing::Parcel(header, payload));
+                })?;
+                parcels.into_iter().for_each(|parcel| self.enqueue(peer, parcel));
+                self.news += 1;
+            }
+            Kind::Bye | Kind::Confirm | Kind::Agree => return Err(corrupt("a word between transports")),
         }
         Ok(())
     }
@@ -193,8 +212,8 @@ impl Core {
         self.leaving = true;
         let announced = RefCell::new(Vec::new());
         self.matcher.discard(|waiting| {
-            let EarlyBody::AtSender(sender) = waiting.message.body else { return false };
-            announced.borrow_mut().push((waiting.source, sender));
+            let EarlyBody::AtSender(sender, _) = &waiting.message.body else { return false };
+            announced.borrow_mut().push((waiting.source, *sender));
             true
         });
         for (peer, sender) in announced.into_inner() {
@@ -252,13 +271,14 @@ impl Core {
             self.finish_receive(id, Err(error.clone()), buffers);
         }
         // What it has only announced will never come.
-        self.matcher.discard(|early| early.source == peer && matches!(early.message.body, EarlyBody::AtSender(_)));
+        self.matcher.discard(|early| early.source == peer && matches!(early.message.body, EarlyBody::AtSender(..)));
         let pending = |send: &Sending| send.peer == peer && send.done.is_none();
         let sends: Vec<_> = self.sends.iter().filter(|(_, send)| pending(send)).map(|(id, _)| *id).collect();
         for id in sends {
             self.finish_send(id, Err(error.clone()));
         }
         self.draining.retain(|_, (source, _)| *source != peer);
+        self.fetches.retain(|fetch| fetch.peer != peer);
         self.peers[peer] = Peer { gone: true, ..Peer::new(self.window) };
         self.busy.retain(|busy| *busy != peer);
         self.stuck.retain(|stuck| *stuck != peer);

@@ -5,6 +5,7 @@ use crate::{
     element::{self, Signature},
     engine::{
         coverage::Coverage,
+        direct::{Fetch, Offer},
         operation::{Arriving, Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Orphan, Receiving},
     },
     error::{Error, Result},
@@ -123,9 +124,9 @@ impl Core {
             EarlyBody::Whole(bytes) => {
                 self.take_whole(id, envelope, (signature, found.place), &mut &bytes[..], buffers);
             }
-            EarlyBody::AtSender(sender) => {
+            EarlyBody::AtSender(sender, offer) => {
                 self.peers[source].flow.announcement_answered();
-                self.answer(id, envelope, signature, sender, found.place, buffers);
+                self.answer(id, envelope, signature, (sender, offer), found.place, buffers);
             }
             EarlyBody::Arriving(orphan) => self.inherit(id, orphan, envelope, signature, found.place, buffers),
         }
@@ -156,7 +157,7 @@ impl Core {
         id: OperationId,
         envelope: Envelope,
         signature: Signature,
-        sender: OperationId,
+        (sender, offer): (OperationId, Option<Offer>),
         place: Place,
         buffers: &mut dyn Buffers,
     ) {
@@ -166,6 +167,10 @@ impl Core {
         let accepted = accept(rank, receive, envelope, signature);
         if accepted.is_ok() && envelope.bytes > 0 {
             receive.arriving = Some(Arriving { envelope, coverage: Coverage::new(envelope.bytes), from: None });
+            if let Some(offer) = offer {
+                self.fetches.push_back(Fetch { id, peer: envelope.source, sender, offer, done: 0 });
+                return;
+            }
             let reply = Header { id: sender, tag: id, ..Header::new(Kind::ClearToSend) };
             return self.reply(envelope.source, reply);
         }
@@ -243,8 +248,7 @@ impl Core {
             arriving.coverage.add(header.tag, landed).map_err(|bad| corrupt(bad.describe()))?;
             if arriving.coverage.is_complete() {
                 let envelope = arriving.envelope;
-                self.counters[peer].received.rendezvous.add(envelope.bytes);
-                self.finish_receive(header.id, Ok(envelope), buffers);
+                self.complete(header.id, envelope, buffers);
             }
         }
         Ok(())
@@ -291,6 +295,12 @@ impl Core {
         let reason = format!("rank {peer} gave up sending a message that was under way");
         self.finish_receive(id, Err(Error::Aborted { reason }), buffers);
         Ok(())
+    }
+
+    /// All of a message that was announced is here.
+    pub(crate) fn complete(&mut self, id: OperationId, envelope: Envelope, buffers: &mut dyn Buffers) {
+        self.counters[envelope.source].received.rendezvous.add(envelope.bytes);
+        self.finish_receive(id, Ok(envelope), buffers);
     }
 
     pub(crate) fn finish_receive(&mut self, id: OperationId, result: Result<Envelope>, buffers: &mut dyn Buffers) {
@@ -405,6 +415,7 @@ fn land(receive: &mut Receiving, at: usize, payload: &mut dyn Payload, buffers: 
             Some(room) => payload.copy_to(&mut room[at..at + length]),
             None => receive.keep_aside(at, payload),
         },
+        Landing::Heap(place) => place.take(at, payload),
         Landing::Nowhere => skip(payload),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Core, Outgoing};
 use crate::{
-    engine::operation::{OperationId, Sending, Source, Stage},
+    engine::operation::{OperationId, Plain, Sending, Source, Stage},
     error::Result,
     protocol::Path,
     transport::record::{Header, Kind},
@@ -67,6 +67,10 @@ impl Core {
         self.release(peer);
         match self.sends.get_mut(&id) {
             Some(send) if send.peer == peer && send.receiver.is_none() && send.done.is_none() => {
+                if let Source::Heap(place) = &send.source {
+                    // The receiver does not reach it: a copy travels in pieces.
+                    send.source = Source::Owned(Box::new(Plain(place.copied())));
+                }
                 send.receiver = Some(receiver);
                 self.enqueue(peer, Outgoing::Pieces(id));
             }

@@ -55,6 +55,7 @@ impl Wire {
         let core = &mut self.ranks[from];
         let id = match outgoing {
             Outgoing::Record(header) => return vec![(header, Vec::new())],
+            Outgoing::Parcel(header, bytes) => return vec![(header, bytes)],
             Outgoing::First(id) | Outgoing::Pieces(id) => id,
         };
         let send = core.sends.get_mut(&id).unwrap();

@@ -84,28 +84,6 @@ fn outcome(core: &mut Core, id: OperationId, buffers: &mut dyn Buffers) -> Optio
     receive.done.take()
 }
 
-#[derive(Debug)]
-struct Plain(Vec<u8>);
-
-impl OwnedBuffer for Plain {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-
-    fn resize(&mut self, bytes: usize) -> bool {
-        self.0.resize(bytes, 0);
-        true
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send> {
-        self
-    }
-}
-
 const ANY: Pattern = Pattern { source: None, tag: None };
 
 proptest! {
