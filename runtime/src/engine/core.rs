@@ -208,7 +208,7 @@ impl Core {
                 }
                 self.news += 1;
             }
-            Kind::Bye | Kind::Confirm => return Err(corrupt("a word between transports")),
+            Kind::Bye | Kind::Confirm | Kind::Agree => return Err(corrupt("a word between transports")),
         }
         Ok(())
     }

@@ -11,7 +11,9 @@ pub(crate) mod operation;
 mod tests;
 mod wait;
 
-pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, Span, WAKE_TOKEN, Waiting};
+pub(crate) use wait::{
+    BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, Span, WAKE_TOKEN, Waiting,
+};
 
 use crate::{
     error::{Error, Result},
