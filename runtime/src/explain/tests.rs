@@ -54,9 +54,9 @@ to ranks 1-95 on this host: shm
     chosen   the first that reaches them of transport.allow = shm,verbs,tcp (default)
     refused  verbs: shm reaches the peer and is faster
     refused  tcp: shm reaches the peer and is faster
-            0 .. 32         inline                  travels within its header, which holds 32
-           33 .. 8192       eager                   up to eager.limit = 8KiB (default)
-         8193 .. any        rendezvous, pieces      waits for its receive, then pieces of 32KiB; no direct read: nobody can
+            0 .. 32         inline                   travels within its header, which holds 32
+           33 .. 8192       eager                    up to eager.limit = 8KiB (default)
+         8193 .. any        rendezvous, pieces       waits for its receive, then pieces of 32KiB; no direct read: nobody can
     hint     no hint, one recipe for all sizes
 ";
     assert_eq!(text, expected);
