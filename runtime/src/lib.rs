@@ -47,7 +47,6 @@ pub mod trace;
 mod transport;
 
 #[cfg(not(loom))]
-#[allow(dead_code, reason = "the transport over it comes next")]
 mod verbs;
 #[cfg(not(loom))]
 mod world;

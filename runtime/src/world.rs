@@ -23,6 +23,7 @@ use crate::{
         loopback::Loopback,
         shm::SharedMemory,
         tcp::{self, Tcp, addresses},
+        verbs::{self, Verbs},
     },
 };
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -301,8 +302,36 @@ impl World {
                 listener,
                 poller.clone(),
             )?;
-            let eager = (to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT)), keys::TCP_EAGER_LIMIT.name);
-            routes.add(faulty::maybe(faults, Box::new(tcp)), eager, &plan.far);
+            let tcp_eager = (to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT)), keys::TCP_EAGER_LIMIT.name);
+            if allows(&boot.snapshot, "verbs") {
+                let verbs = Verbs::new(
+                    &verbs::Settings {
+                        rank,
+                        size,
+                        place: place(&boot),
+                        snapshot: &boot.snapshot,
+                        hint: size_hint(&settings, &boot.snapshot).bytes,
+                        near: boot.placement.nic.as_ref().map(|nic| nic.name.as_str()),
+                        reached_at: boot.reached_at,
+                        fallback: allows(&boot.snapshot, "tcp"),
+                    },
+                    tcp,
+                )?;
+                let mut eager = tcp_eager;
+                if let Some(descriptor) = verbs.descriptor() {
+                    epoll::add(
+                        &poller,
+                        descriptor,
+                        epoll::EventData::new_u64(crate::engine::COMPLETION_TOKEN),
+                        epoll::EventFlags::IN,
+                    )
+                    .context("watching the completion channel")?;
+                    eager = (to_usize(boot.snapshot.get(keys::VERBS_EAGER_LIMIT)), keys::VERBS_EAGER_LIMIT.name);
+                }
+                routes.add(faulty::maybe(faults, Box::new(verbs)), eager, &plan.far);
+            } else {
+                routes.add(faulty::maybe(faults, Box::new(tcp)), tcp_eager, &plan.far);
+            }
         }
         let (watched, keep_back) = match &lifeline {
             Lifeline::Agent(control) if boot.survives => (Some(control.descriptor().as_fd()), Duration::ZERO),
@@ -493,7 +522,8 @@ impl Plan {
                     let host = &boot.hosts[host as usize].name;
                     return Err(Error::Bootstrap {
                         reason: format!(
-                            "rank {other} on host {host} is reached by no transport of transport.allow = {allowed}: add tcp"
+                            "rank {other} on host {host} is reached by no transport of transport.allow = {allowed}: \
+                             add tcp or verbs"
                         ),
                     });
                 }
@@ -522,6 +552,11 @@ fn listen(boot: &Boot, one_machine: bool) -> Result<(TcpListener, Vec<SocketAddr
         });
     }
     tcp::listen(&chosen)
+}
+
+/// Whether `transport.allow` has this word.
+fn allows(snapshot: &Snapshot, name: &str) -> bool {
+    snapshot.get(keys::TRANSPORT_ALLOW).split(',').any(|word| word.trim() == name)
 }
 
 /// This rank's place among those of its host.

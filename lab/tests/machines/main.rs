@@ -1,6 +1,7 @@
 //! Machines with RDMA: what is promised of them, shown on one that is brought up once for all tests.
 
 mod machines;
+mod rdma;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use spmd_lab::vm::{self, Lab, Plan};
@@ -30,7 +31,9 @@ fn main() -> ExitCode {
         let (shared, test) = (Arc::clone(&shared), *test);
         Trial::test(*name, move || run(test, &shared)).with_ignored_flag(possible.is_err())
     };
-    let conclusion = libtest_mimic::run(&arguments, machines::TESTS.iter().map(trial).collect());
+    // The last test of the machines takes them down.
+    let tests = [rdma::TESTS, machines::TESTS].concat();
+    let conclusion = libtest_mimic::run(&arguments, tests.iter().map(trial).collect());
     match Lab::open(&plan().folder).and_then(|lab| lab.map_or(Ok(()), Lab::down)) {
         Ok(()) => conclusion.exit_code(),
         Err(error) => {

@@ -61,8 +61,8 @@ table! {
         aliases ["low_latency_rdma_size_hint"], environment ["RDMA_LOW_LATENCY_HINT"];
 
     /// Transports that different ranks may use, the fastest that reaches the peer is taken. `tcp` alone forces TCP even
-    /// within a host.
-    TRANSPORT_ALLOW: String = "transport.allow", list("shm,tcp", Words::OneOf(&["shm", "tcp"])),
+    /// within a host. `verbs` is RDMA; without `tcp` beside it, a peer that RDMA does not reach is an error.
+    TRANSPORT_ALLOW: String = "transport.allow", list("shm,verbs,tcp", Words::OneOf(&["shm", "verbs", "tcp"])),
         read by "the runtime's choice of transport";
 
     /// Ring buffer of each ordered pair of ranks of one host: more than a core's own cache holds, so that large messages
@@ -123,6 +123,53 @@ table! {
     /// With `faulty.seed`: a peer is lost after this many records from it. Zero: never.
     FAULTY_LOSE_AFTER: u64 = "faulty.lose_after", Kind::Count { default: 0, range: 0..=u64::MAX },
         read by "transport `faulty`";
+
+    /// RDMA devices, as DEVICE, DEVICE:PORT or DEVICE:PORT:GID (`mlx5_0:1:3`): the ranks of a host take them in turn. Empty:
+    /// the device next to the rank, else the one with the address at which the launcher reached the host, else the first
+    /// whose port is up.
+    VERBS_DEVICE: String = "verbs.device", Kind::Text { default: "" }, read by "RDMA transport";
+
+    /// Messages over RDMA up to this size are sent at once; larger ones wait until the receiver is ready (rendezvous).
+    VERBS_EAGER_LIMIT: u64 = "verbs.eager_limit", bytes(16 * KIB, 0..=MIB), read by "the runtime's protocol choice";
+
+    /// The ring of each connection that the peer writes by RDMA, and our copy of the peer's. A record is at most a quarter of
+    /// it.
+    VERBS_RING_BYTES: u64 = "verbs.ring_bytes", power_of_two(256 * KIB, 64 * KIB..=64 * MIB), read by "RDMA transport";
+
+    /// Work requests of a connection that may be under way.
+    VERBS_SEND_DEPTH: u64 = "verbs.send_depth", Kind::Count { default: 256, range: 16..=16384 }, read by "RDMA transport";
+
+    /// The largest record, header of 48 bytes included, that travels within its work request; less where the device takes
+    /// less.
+    VERBS_INLINE: u64 = "verbs.inline", bytes(220, 0..=KIB), read by "RDMA transport";
+
+    /// How long the device waits for an acknowledgement before it sends again: rounded up to 4.096 us times a power of two.
+    /// Zero: for ever, so that a lost packet is never noticed.
+    VERBS_TIMEOUT: Duration = "verbs.timeout", duration(ms(67), s(0)..=s(8796)), read by "RDMA transport";
+
+    /// How often the device sends again before the connection fails.
+    VERBS_RETRIES: u64 = "verbs.retries", Kind::Count { default: 7, range: 0..=7 }, read by "RDMA transport";
+
+    /// How often the device tries again with a receiver that is not ready; 7: for ever. Receivers are always ready, unless
+    /// something is wrong: 0 shows it.
+    VERBS_RNR_RETRIES: u64 = "verbs.rnr_retries", Kind::Count { default: 7, range: 0..=7 }, read by "RDMA transport";
+
+    /// How long a sender is asked to wait that finds this rank not ready: rounded up to one of 32 times.
+    VERBS_RNR_TIMER: Duration = "verbs.rnr_timer", duration(Duration::from_micros(640), Duration::from_micros(10)..=Duration::from_micros(655_360)),
+        read by "RDMA transport";
+
+    /// The largest packet; less where the port of either side takes less.
+    VERBS_MTU: String = "verbs.mtu", choice("4096", &["256", "512", "1024", "2048", "4096"]), read by "RDMA transport";
+
+    /// The traffic class of packets, whose upper six bits are the DSCP that switches go by.
+    VERBS_TRAFFIC_CLASS: u64 = "verbs.traffic_class", Kind::Count { default: 0, range: 0..=255 }, read by "RDMA transport";
+
+    /// The same for the low-latency channel that a size hint makes.
+    VERBS_LOW_LATENCY_TRAFFIC_CLASS: u64 = "verbs.low_latency_traffic_class", Kind::Count { default: 0, range: 0..=255 },
+        read by "RDMA transport";
+
+    /// Every work request produces a completion: for debugging.
+    VERBS_SIGNAL_ALL: bool = "verbs.signal_all", Kind::Flag { default: false }, read by "RDMA transport";
 
     /// How a blocked call waits: `auto` spins for `wait.spin`, then sleeps, and does not spin when a host has more ranks
     /// than cores.

@@ -11,7 +11,9 @@ pub(crate) mod operation;
 mod tests;
 mod wait;
 
-pub(crate) use wait::{BELL_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, Span, WAKE_TOKEN, Waiting};
+pub(crate) use wait::{
+    BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, Span, WAKE_TOKEN, Waiting,
+};
 
 use crate::{
     error::{Error, Result},
@@ -271,7 +273,9 @@ impl Engine {
     /// want it.
     pub(crate) fn send_whole(&mut self, peer: usize, header: Header, bytes: Box<dyn OwnedBuffer>) -> Result<()> {
         self.check(peer, "a send to it")?;
-        let id = self.core.start_send(peer, header, Path::Eager(Tier::LowLatency), Source::Owned(bytes));
+        let path = Path::Eager(Tier::LowLatency);
+        self.core.counters[peer].sent[path.index()].add(bytes.bytes().len());
+        let id = self.core.start_send(peer, header, path, Source::Owned(bytes));
         self.core.abandon_send(id);
         Ok(())
     }

@@ -26,6 +26,8 @@ pub(crate) const WAKE_TOKEN: u64 = 0;
 pub(crate) const CONTROL_TOKEN: u64 = 1;
 /// The epoll token of the eventfd by which a thread of this rank wakes another.
 pub(crate) const BELL_TOKEN: u64 = 2;
+/// The epoll token of the descriptor that tells of RDMA completions.
+pub(crate) const COMPLETION_TOKEN: u64 = 3;
 /// The first token that a transport may use.
 pub(crate) const FIRST_FREE_TOKEN: u64 = 16;
 

@@ -35,7 +35,7 @@ fn limits(channels: Channels, direct_read: DirectRead, eager: usize) -> Limits {
 fn explanation(limits: Limits, requested: u64, snapshot: &Snapshot) -> Explanation {
     let on = HintOn::new(&limits, usize::try_from(requested).unwrap());
     let hint = SizeHint { requested, source: "command line --set".into(), transports: vec![on] };
-    let choice = Some(choice::choose(true, "shm,tcp"));
+    let choice = Some(choice::choose(true, "shm,verbs,tcp"));
     let group = Group { ranks: (1..96).collect(), hosts: 1, same_host: true, limits, choice };
     let peers = vec![Peers::new(group, &hint, snapshot)];
     Explanation { rank: 0, size: 96, host: "a".into(), hint, peers }
@@ -51,7 +51,8 @@ rank 0 of 96 on a: how its messages travel (sizes in bytes)
 size hint 0 from command line --set
 
 to ranks 1-95 on this host: shm
-    chosen   the first that reaches them of transport.allow = shm,tcp (default)
+    chosen   the first that reaches them of transport.allow = shm,verbs,tcp (default)
+    refused  verbs: shm reaches the peer and is faster
     refused  tcp: shm reaches the peer and is faster
             0 .. 32         inline                  travels within its header, which holds 32
            33 .. 8192       eager                   up to eager.limit = 8KiB (default)
@@ -99,5 +100,5 @@ fn the_json_has_ranges_without_gaps() {
         assert_eq!(pair[0]["to"].as_u64().unwrap() + 1, pair[1]["from"].as_u64().unwrap());
     }
     assert_eq!((ranges[0]["from"].as_u64(), ranges.last().unwrap()["to"].as_u64()), (Some(0), None));
-    assert_eq!(json["peers"][0]["refused"][0]["transport"], "tcp");
+    assert_eq!(json["peers"][0]["refused"][0]["transport"], "verbs");
 }

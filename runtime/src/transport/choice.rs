@@ -5,7 +5,7 @@
 use std::fmt;
 
 /// All transports between different ranks, the fastest first.
-const ORDER: [&str; 2] = ["shm", "tcp"];
+const ORDER: [&str; 3] = ["shm", "verbs", "tcp"];
 
 /// Why a transport does not carry messages to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,12 +64,15 @@ mod tests {
         let refused = |same_host, allowed| choose(same_host, allowed).refused;
         let taken = |same_host, allowed| choose(same_host, allowed).transport;
         assert_eq!(taken(true, "shm,tcp"), Some("shm"));
-        assert_eq!(refused(true, "shm,tcp"), [("tcp", Refusal::After("shm"))]);
+        assert_eq!(refused(true, "shm,tcp"), [("verbs", Refusal::NotAllowed), ("tcp", Refusal::After("shm"))]);
         assert_eq!(taken(false, "tcp, shm"), Some("tcp"));
-        assert_eq!(refused(false, "tcp, shm"), [("shm", Refusal::OtherHost)]);
+        assert_eq!(refused(false, "tcp, shm"), [("shm", Refusal::OtherHost), ("verbs", Refusal::NotAllowed)]);
+        assert_eq!(taken(false, "shm,verbs,tcp"), Some("verbs"));
+        assert_eq!(refused(false, "shm,verbs,tcp"), [("shm", Refusal::OtherHost), ("tcp", Refusal::After("verbs"))]);
         assert_eq!(taken(true, "tcp"), Some("tcp"));
-        assert_eq!(refused(true, "tcp"), [("shm", Refusal::NotAllowed)]);
+        assert_eq!(refused(true, "tcp"), [("shm", Refusal::NotAllowed), ("verbs", Refusal::NotAllowed)]);
         assert_eq!(taken(false, "shm"), None);
-        assert_eq!(refused(false, "shm"), [("shm", Refusal::OtherHost), ("tcp", Refusal::NotAllowed)]);
+        let left_out = Refusal::NotAllowed;
+        assert_eq!(refused(false, "shm"), [("shm", Refusal::OtherHost), ("verbs", left_out), ("tcp", left_out)]);
     }
 }

@@ -1,4 +1,4 @@
-//! Transports carry records between ranks: within a process, over the segment of a host, or over TCP.
+//! Transports carry records between ranks: within a process, over the segment of a host, over RDMA, or over TCP.
 //!
 //! A transport keeps one order of the records of a pair of ranks, whatever channel they take, and loses none; only pieces
 //! of large messages ([`Kind::Data`](record::Kind::Data)), which say where they belong, may come in any order among
@@ -11,6 +11,7 @@ pub(crate) mod loopback;
 pub(crate) mod record;
 pub(crate) mod shm;
 pub(crate) mod tcp;
+pub(crate) mod verbs;
 
 use crate::{
     error::Result,

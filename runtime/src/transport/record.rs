@@ -33,6 +33,8 @@ pub(crate) enum Kind {
     /// The answer to an `Update` or a `Get`: `id` is the number of the request, `tag` the offset within the answer, `total`
     /// 0, or 1 when the receiver has no such heap or no such place in it.
     Answer = 12,
+    /// What two ends of a transport say to each other about another way between them. Never leaves the transports.
+    Agree = 13,
 }
 
 impl Kind {
@@ -50,6 +52,7 @@ impl Kind {
             Kind::Update,
             Kind::Get,
             Kind::Answer,
+            Kind::Agree,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == byte)
@@ -146,6 +149,6 @@ mod tests {
     #[test]
     fn only_the_known_kinds_are_understood() {
         let known: Vec<u8> = (0..=255).filter(|byte| Kind::from_byte(*byte).is_some()).collect();
-        assert_eq!(known, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        assert_eq!(known, (1..=13).collect::<Vec<u8>>());
     }
 }

@@ -135,11 +135,6 @@ impl Device {
         &self.port
     }
 
-    /// The folder of the port, whose counters are there.
-    pub(crate) fn folder(&self) -> PathBuf {
-        port_folder(&self.name, self.port.number)
-    }
-
     pub(super) fn failed(&self, call: &'static str) -> VerbsError {
         VerbsError::Call { device: self.name(), call, source: io::Error::last_os_error() }
     }

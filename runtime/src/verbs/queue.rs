@@ -340,11 +340,6 @@ impl QueuePair {
         Endpoint { gid: port.gid, lid: port.lid, number, sequence: self.sequence, mtu }
     }
 
-    /// The largest write that travels within its request.
-    pub(crate) fn inline(&self) -> usize {
-        self.inline
-    }
-
     /// Connects it with the peer's. After an error with [`is_transient`] it can be tried again.
     pub(crate) fn connect(&mut self, peer: &Endpoint, with: &Attributes) -> Result<()> {
         let mtu = peer.mtu.min(with.mtu).min(self.device.port().mtu);

@@ -54,7 +54,7 @@ fn keys_of_one_section_stand_together() {
 fn the_defaults_are_those_of_the_documentation() {
     let snapshot = Snapshot::defaults();
     assert_eq!(snapshot.get(keys::LOW_LATENCY_SIZE_HINT), 0);
-    assert_eq!(snapshot.get(keys::TRANSPORT_ALLOW), "shm,tcp");
+    assert_eq!(snapshot.get(keys::TRANSPORT_ALLOW), "shm,verbs,tcp");
     assert_eq!(snapshot.get(keys::SHM_RING_BYTES), 4 << 20);
     assert_eq!(snapshot.get(keys::EAGER_LIMIT), 8192);
     assert_eq!(snapshot.get(keys::TCP_INTERFACES), "");
@@ -91,7 +91,7 @@ fn the_nearest_key_is_found_through_slips_of_every_kind() {
         ("shm.ring_byts", &["shm.ring_bytes"][..]),
         ("shm_ring_bytes", &["shm.ring_bytes"]),
         ("SHM.Ring-Bytes", &["shm.ring_bytes"]),
-        ("ring_bytes", &["shm.ring_bytes"]),
+        ("ring_bytes", &["shm.ring_bytes", "verbs.ring_bytes"]),
         ("collectives.allreduce", &["collectives.all_reduce"]),
         ("transprot.allow", &["transport.allow"]),
         ("low_latency_rdma_size_hnt", &["low_latency.size_hint"]),

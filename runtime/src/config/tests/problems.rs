@@ -35,7 +35,7 @@ fn all_problems_of_all_layers_come_in_one_go_and_each_names_its_place() {
             "environment RSRUN_WAIT_POLICY: wait.policy = `spinn`: `spinn` is not known, did you mean `spin`?; allowed: auto, spin, yield, sleep",
             "environment RSRUN_\u{fffd}: the variable is not valid UTF-8: correct it or unset it",
             "command line --mca: unknown key `btl_tcp_if_include`: a setting of Open MPI; here it is tcp.interfaces",
-            "command line --set: transport.allow = `tpc`: `tpc` is not known, did you mean `tcp`?; allowed: one or more of shm, tcp, separated by commas",
+            "command line --set: transport.allow = `tpc`: `tpc` is not known, did you mean `tcp`?; allowed: one or more of shm, verbs, tcp, separated by commas",
             "command line --set: unknown key `nonsense`: `rsrun config` lists all keys",
         ]
     );
@@ -118,7 +118,7 @@ fn values_of_the_wrong_shape_are_refused() {
             "job.toml:4:13: wait.spin = `5`: a time needs a unit (us, ms, s, min, h), for example 200ms; allowed: 0s to 1s",
             "job.toml:5:15: eager.limit = `1.5`: `1.5` is no whole number of 0 or more; allowed: 0 to 1MiB",
             "job.toml:6:15: wait.policy = `true`: `true` is not known; allowed: auto, spin, yield, sleep",
-            "job.toml:7:19: transport.allow = `[['shm']]`: a nested array; allowed: one or more of shm, tcp, separated by commas",
+            "job.toml:7:19: transport.allow = `[['shm']]`: a nested array; allowed: one or more of shm, verbs, tcp, separated by commas",
             "job.toml:8:18: shm.ring_bytes = `0xfff_ffff_ffff_ffff_ffff`: `xfff_ffff_ffff_ffff_ffff` is no unit of size \
              (KiB, MiB, GiB, TiB); allowed: 4KiB to 16MiB, a power of two",
         ]

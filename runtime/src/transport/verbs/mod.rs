@@ -1,0 +1,537 @@
+//! Records between hosts over RDMA: one or two channels a peer, agreed upon over TCP when they are first needed.
+//!
+//! The TCP transport stays underneath: it carries the agreement, tells when a peer is gone, and takes the records of
+//! peers that RDMA does not reach. Which of both a peer gets is decided once, before its first record, so that there is
+//! one order. With two channels records are numbered, and delivered in the order of their numbers.
+
+mod agree;
+mod lane;
+mod link;
+mod ring;
+mod settings;
+
+use super::{
+    Departure, Sink, Transport,
+    record::{Header, Kind, Payload},
+    tcp::Tcp,
+};
+use crate::{
+    config::{Snapshot, keys},
+    error::{Context, Error, Result},
+    protocol::{Capabilities, Channels, DirectRead, Tier},
+    transport::record::HEADER,
+    verbs::{Completion, Completions, Device, Outcome, VerbsError, Wanted},
+};
+use agree::Message;
+use lane::Lane;
+use link::{Agreeing, Link, Open};
+use settings::Recipes;
+use std::{
+    net::IpAddr,
+    os::fd::BorrowedFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Polls between two looks at the sockets, which cost a system call.
+const TCP_EVERY: u32 = 256;
+/// Records taken from one peer in one poll: others get their turn.
+const BURST: usize = 64;
+/// A way to a peer that was not found is tried again this often, each time after a longer pause.
+const TRIES: u32 = 34;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What a rank needs to talk over RDMA.
+#[derive(Debug)]
+pub(crate) struct Settings<'a> {
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+    /// This rank's place among those of its host.
+    pub(crate) place: usize,
+    pub(crate) snapshot: &'a Snapshot,
+    /// The size hint in bytes.
+    pub(crate) hint: usize,
+    /// The network device that the launcher chose for this rank.
+    pub(crate) near: Option<&'a str>,
+    /// The address at which the launcher has reached this host.
+    pub(crate) reached_at: Option<IpAddr>,
+    /// Where RDMA does not reach, TCP may be used.
+    pub(crate) fallback: bool,
+}
+
+/// The connections of a rank over RDMA, and over TCP where that does not reach.
+#[derive(Debug)]
+pub(crate) struct Verbs {
+    rank: usize,
+    recipes: Recipes,
+    fallback: bool,
+    /// The device and its completions; or why there is none.
+    device: std::result::Result<(Arc<Device>, Completions), String>,
+    links: Vec<Link>,
+    /// Peers whose channels are open.
+    open: Vec<usize>,
+    /// Peers with which they are being agreed upon.
+    agreeing: Vec<usize>,
+    /// What is still to be said to peers, in order.
+    unsaid: Vec<(usize, Vec<u8>)>,
+    /// Peers that are lost, and why, to be told with the next poll.
+    lost: Vec<(usize, String)>,
+    tcp: Tcp,
+    since_tcp: u32,
+    /// Kept between polls, so that polling allocates nothing.
+    found: Vec<Completion>,
+    said_why: bool,
+    leaving: bool,
+}
+
+impl Verbs {
+    /// Opens the device. Without one everything goes over TCP, where that is allowed.
+    ///
+    /// # Errors
+    /// No device where TCP is not allowed, or settings that name none.
+    pub(crate) fn new(settings: &Settings<'_>, tcp: Tcp) -> Result<Self> {
+        let list = settings.snapshot.get(keys::VERBS_DEVICE);
+        let refused = |error: VerbsError| Error::Bootstrap { reason: error.to_string() };
+        let wanted = Wanted::of(&list, settings.place).map_err(refused)?;
+        let opened = Device::open(wanted.as_ref(), settings.near, settings.reached_at).and_then(|device| {
+            let device = Arc::new(device);
+            Completions::new(&device).map(|completions| (device, completions))
+        });
+        let mut verbs = Verbs {
+            rank: settings.rank,
+            recipes: Recipes::new(settings.snapshot, settings.hint)?,
+            fallback: settings.fallback,
+            device: Err(String::new()),
+            links: (0..settings.size).map(|_| Link::Idle).collect(),
+            open: Vec::new(),
+            agreeing: Vec::new(),
+            unsaid: Vec::new(),
+            lost: Vec::new(),
+            tcp,
+            since_tcp: 0,
+            found: Vec::new(),
+            said_why: false,
+            leaving: false,
+        };
+        match opened {
+            Ok(opened) => verbs.device = Ok(opened),
+            Err(error) if !settings.fallback => {
+                let reason = format!("{error}; transport.allow does not allow tcp instead");
+                return Err(Error::Bootstrap { reason });
+            }
+            Err(error) => {
+                // A host without RDMA is nothing to speak of, unless somebody asked for a device.
+                if !matches!(error, VerbsError::NoDevice) && settings.place == 0 {
+                    verbs.say_why(&error.to_string());
+                }
+                verbs.device = Err(error.to_string());
+            }
+        }
+        Ok(verbs)
+    }
+
+    /// Readable when a completion has come after [`Transport::arm`]; none without a device.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.device.as_ref().ok().map(|(_, completions)| completions.descriptor())
+    }
+
+    /// Says once why RDMA is not used.
+    fn say_why(&mut self, reason: &str) {
+        if !std::mem::replace(&mut self.said_why, true) {
+            eprintln!("rank {}: RDMA is not used, TCP takes its place: {reason}", self.rank);
+        }
+    }
+
+    fn say(&mut self, peer: usize, message: &Message) {
+        self.unsaid.push((peer, message.to_bytes()));
+    }
+
+    /// Makes our ends of the channels to a peer and offers them.
+    fn begin(&mut self, peer: usize) -> Result<()> {
+        let Ok((device, completions)) = &mut self.device else {
+            let reason = self.device.as_ref().err().cloned().unwrap_or_default();
+            // Nothing was said to the peer yet; if it offers, it is refused.
+            self.give_up(peer, &reason, false);
+            return Ok(());
+        };
+        let mut lanes = Vec::new();
+        let recipes = self.recipes;
+        for (index, recipe) in recipes.in_order().enumerate() {
+            let id = (peer as u64) << 2 | (index as u64) << 1;
+            match Lane::new(device, completions, recipe, id, random()?) {
+                Ok(lane) => lanes.push(lane),
+                Err(error) => {
+                    let reason = error.to_string();
+                    self.give_up(peer, &reason, true);
+                    return Ok(());
+                }
+            }
+        }
+        let offer = Message::Offer(lanes.iter().map(Lane::offer).collect());
+        self.links[peer] = Link::Agreeing(Box::new(Agreeing::new(lanes)));
+        self.agreeing.push(peer);
+        self.say(peer, &offer);
+        Ok(())
+    }
+
+    /// RDMA does not reach this peer. `tell`: it may think otherwise.
+    fn give_up(&mut self, peer: usize, reason: &str, tell: bool) {
+        self.agreeing.retain(|other| *other != peer);
+        if tell {
+            self.say(peer, &Message::Refuse { reason: reason.to_string() });
+            if self.fallback {
+                self.say_why(reason);
+            }
+        }
+        self.links[peer] = Link::Tcp;
+        if !self.fallback {
+            self.links[peer] = Link::Gone;
+            self.lost.push((peer, format!("RDMA does not reach it: {reason}")));
+        }
+    }
+
+    /// A peer has said something about RDMA.
+    fn heard(&mut self, peer: usize, bytes: &[u8]) -> Result<()> {
+        let corrupt = Error::Corrupt { peer, what: "an agreement that is none" };
+        let message = Message::from_bytes(bytes).ok_or(corrupt)?;
+        match message {
+            Message::Offer(offers) => {
+                if matches!(self.links[peer], Link::Idle) {
+                    self.begin(peer)?;
+                }
+                match &mut self.links[peer] {
+                    Link::Agreeing(agreeing) => {
+                        agreeing.offers = Some(offers);
+                        self.connect(peer)?;
+                    }
+                    Link::Tcp => {
+                        let reason = self.device.as_ref().err().cloned().unwrap_or_default();
+                        self.say(peer, &Message::Refuse { reason });
+                    }
+                    _ => {}
+                }
+            }
+            Message::Refuse { reason } => {
+                if matches!(self.links[peer], Link::Idle | Link::Agreeing(_)) {
+                    self.give_up(peer, &format!("rank {peer} cannot: {reason}"), false);
+                    if self.fallback {
+                        self.say_why(&format!("rank {peer} cannot: {reason}"));
+                    }
+                }
+            }
+            Message::Ready => {
+                if let Link::Agreeing(agreeing) = &mut self.links[peer] {
+                    agreeing.peer_ready = true;
+                    self.open_if_ready(peer);
+                }
+            }
+            Message::Farewell { records } => {
+                if let Link::Open(open) = &mut self.links[peer] {
+                    open.farewell = Some(records);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects our ends with the peer's, or tries again later.
+    fn connect(&mut self, peer: usize) -> Result<()> {
+        let Link::Agreeing(agreeing) = &mut self.links[peer] else { return Ok(()) };
+        match agreeing.connect() {
+            Ok(()) => {
+                for deviation in agreeing.deviations()? {
+                    if !std::mem::replace(&mut self.said_why, true) {
+                        eprintln!("rank {}: RDMA to rank {peer}: {deviation}", self.rank);
+                    }
+                }
+                self.say(peer, &Message::Ready);
+                self.open_if_ready(peer);
+            }
+            Err((_, true)) if agreeing.tries < TRIES => {
+                agreeing.tries += 1;
+                agreeing.try_at = Some(Instant::now() + PAUSE * agreeing.tries);
+            }
+            Err((reason, _)) => self.give_up(peer, &reason, true),
+        }
+        Ok(())
+    }
+
+    fn open_if_ready(&mut self, peer: usize) {
+        if matches!(&self.links[peer], Link::Agreeing(agreeing) if agreeing.is_ready())
+            && let Link::Agreeing(agreeing) = std::mem::take(&mut self.links[peer])
+        {
+            self.links[peer] = Link::Open(Box::new(Open::new(agreeing.lanes)));
+            self.agreeing.retain(|other| *other != peer);
+            self.open.push(peer);
+        }
+    }
+
+    /// Moves on what is being agreed upon; `true` when anything was said.
+    fn advance(&mut self) -> Result<bool> {
+        for at in (0..self.agreeing.len()).rev() {
+            let peer = self.agreeing[at];
+            if let Link::Agreeing(agreeing) = &mut self.links[peer]
+                && agreeing.try_at.is_some_and(|at| at <= Instant::now())
+            {
+                agreeing.try_at = None;
+                self.connect(peer)?;
+            }
+        }
+        let before = self.unsaid.len();
+        let mut kept = Vec::new();
+        for (peer, bytes) in std::mem::take(&mut self.unsaid) {
+            let payload = u32::try_from(bytes.len()).expect("a short message");
+            let header = Header { payload, ..Header::new(Kind::Agree) };
+            // One order a peer: what follows something unsaid waits, too.
+            let waits = kept.iter().any(|(other, _)| *other == peer);
+            if waits || !self.tcp.push(peer, &header, &bytes, Tier::LowLatency, false)? {
+                kept.push((peer, bytes));
+            }
+        }
+        let moved = kept.len() < before;
+        // What was said meanwhile comes after.
+        kept.append(&mut self.unsaid);
+        self.unsaid = kept;
+        Ok(moved)
+    }
+
+    /// Takes completions; `true` when there were any.
+    fn take_completions(&mut self) -> Result<bool> {
+        let Ok((_, completions)) = &mut self.device else { return Ok(false) };
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        completions.poll(&mut found).map_err(|error| Error::Bootstrap { reason: error.to_string() })?;
+        let moved = !found.is_empty();
+        for completion in found.drain(..) {
+            self.take_completion(completion);
+        }
+        self.found = found;
+        Ok(moved)
+    }
+
+    fn take_completion(&mut self, completion: Completion) {
+        let Some(peer) = usize::try_from(completion.id >> 2).ok().filter(|peer| *peer < self.links.len()) else {
+            return;
+        };
+        let channel = usize::from(completion.id & 2 != 0);
+        if let Link::Agreeing(agreeing) = &mut self.links[peer]
+            && agreeing.connected
+        {
+            // It has our word that we are ready, and we its: this record is it.
+            agreeing.peer_ready = true;
+            self.open_if_ready(peer);
+        }
+        let Link::Open(open) = &mut self.links[peer] else { return };
+        let outcome = match completion.outcome {
+            Outcome::Sent => open.lanes[channel].sent(),
+            Outcome::Received { immediate, bytes } => open.lanes[channel].received(immediate, bytes),
+            Outcome::Failed { flushed: true, .. } => return,
+            Outcome::Failed { reason, .. } => Err(reason),
+        };
+        if let Err(reason) = outcome {
+            open.failed.get_or_insert(reason);
+            // It may have left: the socket tells.
+            self.since_tcp = TCP_EVERY;
+        }
+    }
+
+    /// Looks at the sockets: the agreement, records over TCP, who is gone.
+    fn poll_tcp(&mut self, sink: &mut dyn Sink) -> Result<bool> {
+        let mut filter = Filter { sink, heard: Vec::new(), departed: Vec::new() };
+        let mut moved = self.tcp.poll(&mut filter)?;
+        let Filter { heard, departed, .. } = filter;
+        for (peer, bytes) in heard {
+            self.heard(peer, &bytes)?;
+        }
+        if !departed.is_empty() {
+            moved = true;
+            // What they have sent is here, or will never be.
+            self.take_completions()?;
+        }
+        for (peer, departure) in departed {
+            match (&mut self.links[peer], departure) {
+                (Link::Open(open), Departure::Finished) => open.finished = true,
+                (Link::Open(open), Departure::Lost(reason)) => {
+                    open.failed = Some(reason);
+                }
+                (_, departure) => {
+                    self.drop_link(peer);
+                    sink.departed(peer, departure);
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Delivers what has arrived from a peer; tells when it is gone.
+    fn serve(&mut self, peer: usize, may_fail: bool, sink: &mut dyn Sink) -> Result<bool> {
+        let Link::Open(open) = &mut self.links[peer] else { return Ok(false) };
+        let moved = open.deliver(peer, BURST, sink)?;
+        if moved == BURST {
+            return Ok(true);
+        }
+        let departure = match &open.failed {
+            _ if open.is_over() => Departure::Finished,
+            Some(reason) if may_fail && moved == 0 => Departure::Lost(reason.clone()),
+            _ => return Ok(moved > 0),
+        };
+        self.drop_link(peer);
+        sink.departed(peer, departure);
+        Ok(true)
+    }
+
+    /// Nothing is brought to a peer or taken from it any more.
+    fn drop_link(&mut self, peer: usize) {
+        self.links[peer] = Link::Gone;
+        self.open.retain(|other| *other != peer);
+        self.agreeing.retain(|other| *other != peer);
+        self.unsaid.retain(|(other, _)| *other != peer);
+    }
+}
+
+/// Lets records through and keeps the rest for later.
+struct Filter<'a> {
+    sink: &'a mut dyn Sink,
+    heard: Vec<(usize, Vec<u8>)>,
+    departed: Vec<(usize, Departure)>,
+}
+
+impl Sink for Filter<'_> {
+    fn record(&mut self, peer: usize, header: &Header, payload: &mut dyn Payload) -> Result<()> {
+        if header.kind != Kind::Agree as u8 {
+            return self.sink.record(peer, header, payload);
+        }
+        let mut bytes = vec![0; payload.len()];
+        let _ = payload.copy_to(&mut bytes);
+        self.heard.push((peer, bytes));
+        Ok(())
+    }
+
+    fn begin(&mut self, peer: usize, header: &Header) -> Result<Option<u64>> {
+        self.sink.begin(peer, header)
+    }
+
+    fn departed(&mut self, peer: usize, departure: Departure) {
+        self.departed.push((peer, departure));
+    }
+}
+
+impl Transport for Verbs {
+    fn capabilities(&self) -> Capabilities {
+        let tcp = self.tcp.capabilities();
+        if self.device.is_err() {
+            return tcp;
+        }
+        let ring = self.recipes.bulk.ring;
+        let most = if self.fallback { tcp.piece } else { usize::MAX };
+        let channels = match self.recipes.low {
+            Some(low) => Channels::Two { largest: (low.ring.largest() - HEADER).min(most) },
+            None => Channels::One { why: "without a size hint there is one general channel" },
+        };
+        Capabilities {
+            name: "verbs",
+            inline: 0,
+            eager: (ring.largest() - HEADER).min(most),
+            piece: (ring.bytes() / 8 - HEADER).min(most),
+            channels,
+            direct_read: DirectRead::No("pieces are written into the receiver's ring"),
+            slow_poll: false,
+        }
+    }
+
+    fn push(&mut self, peer: usize, header: &Header, payload: &[u8], tier: Tier, later: bool) -> Result<bool> {
+        match &mut self.links[peer] {
+            Link::Open(open) => Ok(open.push(header, payload, tier, later)),
+            Link::Tcp => self.tcp.push(peer, header, payload, tier, later),
+            Link::Idle => {
+                self.begin(peer)?;
+                Ok(false)
+            }
+            Link::Agreeing(_) | Link::Gone => Ok(false),
+        }
+    }
+
+    fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {
+        let mut moved = false;
+        for &peer in &self.open {
+            if let Link::Open(open) = &mut self.links[peer] {
+                moved |= open.flush();
+            }
+        }
+        moved |= self.take_completions()?;
+        for at in (0..self.open.len()).rev() {
+            moved |= self.serve(self.open[at], false, sink)?;
+        }
+        self.since_tcp += 1;
+        let all_over_rdma = self.agreeing.is_empty() && self.unsaid.is_empty() && self.device.is_ok();
+        if all_over_rdma && !self.leaving && self.since_tcp < TCP_EVERY && self.lost.is_empty() {
+            return Ok(moved);
+        }
+        self.since_tcp = 0;
+        moved |= self.advance()?;
+        moved |= self.poll_tcp(sink)?;
+        // After the sockets: a peer that has left in order is no failure.
+        for at in (0..self.open.len()).rev() {
+            moved |= self.serve(self.open[at], true, sink)?;
+        }
+        for (peer, reason) in std::mem::take(&mut self.lost) {
+            sink.departed(peer, Departure::Lost(reason));
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    fn arm(&mut self) {
+        self.since_tcp = TCP_EVERY;
+        if let Ok((_, completions)) = &mut self.device {
+            completions.arm();
+        }
+        self.tcp.arm();
+    }
+
+    fn disarm(&mut self) {
+        self.since_tcp = TCP_EVERY;
+        if let Ok((_, completions)) = &mut self.device {
+            completions.disarm();
+        }
+        self.tcp.disarm();
+    }
+
+    fn peer_finished(&mut self, peer: usize) {
+        self.tcp.peer_finished(peer);
+    }
+
+    fn forget(&mut self, peer: usize) {
+        self.drop_link(peer);
+        self.tcp.forget(peer);
+    }
+
+    fn sever(&mut self, choice: u64) {
+        self.tcp.sever(choice);
+    }
+
+    fn finish(&mut self) -> Result<bool> {
+        self.leaving = true;
+        let mut settled = true;
+        for at in 0..self.open.len() {
+            let peer = self.open[at];
+            let Link::Open(open) = &mut self.links[peer] else { continue };
+            match open.settle() {
+                Some(Some(records)) => {
+                    self.say(peer, &Message::Farewell { records });
+                    settled = false;
+                }
+                Some(None) => {}
+                None => settled = false,
+            }
+        }
+        Ok(settled && self.unsaid.is_empty() && self.tcp.finish()?)
+    }
+}
+
+/// A number from the kernel's generator.
+fn random() -> Result<u32> {
+    let mut bytes = [0; 4];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).context("drawing a random number")?;
+    Ok(u32::from_ne_bytes(bytes))
+}
