@@ -41,8 +41,9 @@ use std::{
 /// Where a launcher watches, the loss of a peer is reported only after this: the launcher knows the cause, ends the job
 /// and reports the rank that failed first, not those that noticed.
 const KEEP_BACK: Duration = Duration::from_secs(3);
-/// From this size on, ranks that share processors read messages out of each other's memory.
-const DIRECT_READ: usize = 32 << 10;
+/// From this size on, ranks that share processors read messages out of each other's memory: two on one processor exchange
+/// 16 KiB in 6 us instead of 23, 64 KiB in 9 instead of 63, and 1 MiB in 94 instead of 77 (P99 120 instead of 1,600).
+const DIRECT_READ: usize = 16 << 10;
 /// A drop that waits longer than this for its peers says so.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// For so long a drop asks all the time whether its last bytes have been taken.
