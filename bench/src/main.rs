@@ -1,86 +1,245 @@
-//! `rsbench`: latency and bandwidth between two ranks, next to the physical floor measured in the same run.
-//!
-//! In the manner of perftest and the OSU benchmarks: warm-up rounds, then measured ones, and the whole distribution
-//! (P50, P99, P99.9, maximum) instead of a mean. Knows only the public interface of the runtime.
+//! `rsbench`: the command line. Started by `rsrun` it is a rank and measures; started by hand it starts the ranks of every
+//! library that takes part, in turn.
 
-mod floor;
-mod measure;
-mod report;
+mod cli;
+mod progress;
 
-use clap::{Parser, Subcommand};
-use measure::Plan;
+use clap::Parser;
+use cli::{Arguments, Command, Comparison, Options};
+use progress::Progress;
+use rsbench::measure::{Plan, Transport};
+use rsbench::peers::{self, Installed, PEERS};
+use rsbench::port::{Failure, own::Own};
+use rsbench::rank::{Event, Library};
+use rsbench::record::{Record, Run, SCHEMA};
+use rsbench::report::{plot, text};
+use rsbench::{archive, driver};
+use spmd::config::keys::TRANSPORT_ALLOW;
 use spmd::prelude::*;
-use spmd_collectives::prelude::*;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Latency and bandwidth between the first and the last rank.
-#[derive(Debug, Parser)]
-#[command(
-    version,
-    after_help = "Examples:\n  rsrun -n 2 rsbench latency\n  rsrun -n 2 --set transport.allow=tcp rsbench latency --sizes 8,1024\n  \
-                  rsrun -host a:1,b:1 rsbench bandwidth --json\n\nThe floor is measured in the same run, on the first rank's host: \
-                  a cache line that two threads hand to each other, memcpy, and a bare TCP socket over loopback with both ends spinning."
-)]
-struct Arguments {
-    #[command(subcommand)]
-    what: What,
-    /// Message sizes in bytes, separated by commas.
-    #[arg(long, global = true, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 28),
-          default_value = "8,256,1024,4096,8192,16384,65536,262144,1048576,4194304")]
-    sizes: Vec<u32>,
-    /// Measured rounds for small messages; large ones take fewer.
-    #[arg(long, global = true, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    rounds: u32,
-    /// Unmeasured rounds before each size.
-    #[arg(long, global = true, default_value_t = 100)]
-    warm_up: u32,
-    /// One JSON object a line.
-    #[arg(long, global = true)]
-    json: bool,
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Rank { plan } => as_rank_of_driver(&plan),
+        Command::Compare(comparison) => compare(&comparison),
+        Command::Peers { peers_folder } => {
+            list_peers(&peers_folder.unwrap_or_else(peers::default_folder));
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Show { file, json, plot } => show(&file, json, plot.as_ref()),
+        command => match command.measurement() {
+            Some((plan, options)) if std::env::var_os(spmd::bootstrap::messages::BOOT_FD_VARIABLE).is_some() => {
+                as_rank(plan, &options)
+            }
+            Some((plan, options)) => drive(plan, &options),
+            None => Ok(ExitCode::FAILURE),
+        },
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("rsbench: {error}");
+        ExitCode::FAILURE
+    })
 }
 
-#[derive(Clone, Copy, Debug, Subcommand)]
-enum What {
-    /// Half the round trip of one message, in microseconds.
-    Latency,
-    /// A window of messages one way, then one answer; in MB/s (10^6 bytes).
-    Bandwidth {
-        /// Messages under way at once.
-        #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
-        window: u32,
-    },
+/// A rank that the driver has started: its plan comes as JSON, and so goes its run.
+fn as_rank_of_driver(plan: &str) -> Result<ExitCode, Failure> {
+    let plan: Plan =
+        serde_json::from_str(plan).map_err(|error| format!("rank takes a plan from rsbench itself: {error}"))?;
+    if let Some(run) = measure(plan, |_, _| {})? {
+        println!("{}{}", rsbench::MARKER, serde_json::to_string(&run)?);
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments = Arguments::parse();
+/// A rank that a person has started through `rsrun`.
+fn as_rank(plan: Plan, options: &Options) -> Result<ExitCode, Failure> {
+    if let Some(option) = options.first_for_driver() {
+        return Err(format!("{option} is for rsbench without rsrun: there it starts the ranks itself").into());
+    }
+    let (time, table) = (now(), !options.json);
+    let progress = Progress::new();
+    let run = measure(plan.clone(), |plan, event| match event {
+        Event::Begun(run) if table => print!("{}", text::head(plan, run)),
+        Event::Size(bytes) => progress.show(&rsbench::sizes::text(bytes)),
+        Event::Row(row) => {
+            progress.clear();
+            if table {
+                print!("{}", text::row(row));
+            }
+        }
+        Event::Begun(_) => {}
+    })?;
+    let Some(run) = run else { return Ok(ExitCode::SUCCESS) };
+    let record = finish(time, plan, vec![run]);
+    if options.json {
+        println!("{}", serde_json::to_string(&record)?);
+    }
+    // On the host of rank 0, which may not be where the job was started: only where that is asked for.
+    keep(&record, options, options.archive.clone())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(mut plan: Plan, mut tell: impl FnMut(&Plan, Event<'_>)) -> Result<Option<Run>, Failure> {
     let world = World::init()?;
-    let comm = world.communicator();
-    if comm.size() < 2 {
-        return Err("rsbench measures between two ranks: start it with rsrun -n 2 rsbench …".into());
+    let snapshot = world.snapshot();
+    if !snapshot.get(TRANSPORT_ALLOW).contains("shm") {
+        plan.transport = Some(Transport::Tcp);
     }
-    // The other ranks sleep meanwhile, so that the floor has the processors to itself.
-    let floor = (comm.rank() == 0).then(floor::measure).transpose()?;
-    comm.barrier()?;
-    if let Some(floor) = &floor {
-        report::header(arguments.json, &comm, floor, arguments.what.unit());
+    let set = snapshot.entries().iter().filter(|entry| entry.source != spmd::config::Source::Default);
+    let library = Library {
+        name: driver::OWN.into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        settings: set.map(|entry| (entry.key.clone(), entry.value.to_string())).collect(),
+    };
+    let mut port = Own::new(world.communicator());
+    rsbench::rank::run(&mut port, &plan, library, |event| tell(&plan, event))
+}
+
+/// Starts the ranks of every library in turn.
+fn drive(plan: Plan, options: &Options) -> Result<ExitCode, Failure> {
+    let ranks = options.ranks.unwrap_or(2);
+    rsbench::patterns::fits(plan.pattern, ranks)?;
+    let folder = options.peers_folder.clone().unwrap_or_else(peers::default_folder);
+    let peers = chosen(&options.peers, &folder)?;
+    let time = now();
+    let job = driver::Job {
+        ranks,
+        plan,
+        turns: options.turns.unwrap_or(if peers.is_empty() { 1 } else { 5 }) as usize,
+        peers,
+        options: options.rsrun.iter().flat_map(|words| words.split_whitespace().map(Into::into)).collect(),
+        limit: Duration::from_secs(options.limit),
+    };
+    let progress = Progress::new();
+    let runs = driver::run(
+        &job,
+        |what| progress.show(what),
+        |what| {
+            progress.clear();
+            eprintln!("rsbench: {what}");
+        },
+    );
+    progress.clear();
+    let record = finish(time, job.plan, runs?);
+    if options.json {
+        println!("{}", serde_json::to_string(&record)?);
+    } else {
+        print!("{}", text::record(&record));
     }
-    for &bytes in &arguments.sizes {
-        let plan = Plan::new(bytes as usize, arguments.warm_up, arguments.rounds);
-        let samples = match arguments.what {
-            What::Latency => measure::latency(&comm, &plan)?,
-            What::Bandwidth { window } => measure::bandwidth(&comm, &plan, window as usize)?,
-        };
-        if let (Some(samples), Some(floor)) = (samples, &floor) {
-            report::row(arguments.json, &comm, floor, arguments.what.unit(), &plan, samples);
+    let archive = if options.no_archive { None } else { options.archive.clone().or_else(archive::default_folder) };
+    keep(&record, options, archive)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The peers that were asked for; `all` takes those that are there.
+fn chosen(names: &[String], folder: &std::path::Path) -> Result<Vec<Installed>, Failure> {
+    let mut chosen: Vec<Installed> = Vec::new();
+    let mut add = |peer: Installed| {
+        if chosen.iter().all(|other| other.peer.name != peer.peer.name) {
+            chosen.push(peer);
+        }
+    };
+    for name in names {
+        if name == "all" {
+            for peer in PEERS {
+                match peer.find(folder) {
+                    Ok(found) => add(found),
+                    Err(missing) => eprintln!("rsbench: without {}: {missing} (cargo xtask peers setup)", peer.name),
+                }
+            }
+            continue;
+        }
+        let peer = PEERS.iter().find(|peer| peer.name == name).ok_or_else(|| {
+            let known: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+            format!("no peer '{name}'; there are {} and all", known.join(", "))
+        })?;
+        add(peer
+            .find(folder)
+            .map_err(|missing| format!("{name} is not installed: {missing} (cargo xtask peers setup)"))?);
+    }
+    Ok(chosen)
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+fn finish(time: u64, plan: Plan, runs: Vec<Run>) -> Record {
+    Record {
+        schema: SCHEMA,
+        time,
+        command: std::env::args().collect(),
+        revision: archive::revision(),
+        machine: archive::this_machine(),
+        plan,
+        runs,
+    }
+}
+
+/// Draws and stores a record.
+fn keep(record: &Record, options: &Options, folder: Option<PathBuf>) -> Result<(), Failure> {
+    if let Some(path) = &options.plot {
+        draw(record, path)?;
+    }
+    if let Some(folder) = folder {
+        match archive::store(&folder, record) {
+            Ok(path) => eprintln!("rsbench: kept as {}", path.display()),
+            // What was measured has been shown; only a folder that was asked for is worth failing for.
+            Err(error) if options.archive.is_some() => return Err(error),
+            Err(error) => eprintln!("rsbench: not kept: {error} (--archive DIR, or --no-archive)"),
         }
     }
     Ok(())
 }
 
-impl What {
-    fn unit(self) -> report::Unit {
-        match self {
-            What::Latency => report::Unit::Microseconds,
-            What::Bandwidth { .. } => report::Unit::MegabytesPerSecond,
-        }
+fn draw(record: &Record, path: &PathBuf) -> Result<(), Failure> {
+    std::fs::write(path, plot::svg(record)?).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+fn show(file: &std::path::Path, json: bool, plot: Option<&PathBuf>) -> Result<ExitCode, Failure> {
+    let record = archive::load(file)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&record)?);
+    } else {
+        println!(
+            "{} on {} ({}, Linux {}, processors {}){}",
+            record.command.join(" "),
+            record.machine.host,
+            record.machine.processor,
+            record.machine.kernel,
+            record.machine.processors,
+            record.revision.as_ref().map_or(String::new(), |revision| format!(", revision {revision}")),
+        );
+        print!("{}", text::record(&record));
     }
+    plot.map_or(Ok(()), |path| draw(&record, path))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn compare(comparison: &Comparison) -> Result<ExitCode, Failure> {
+    let rows = archive::compare(&archive::load(&comparison.a)?, &archive::load(&comparison.b)?)?;
+    if comparison.json {
+        println!("{}", serde_json::to_string(&rows)?);
+    } else {
+        print!("{}", text::compared(&rows));
+    }
+    let Some(limit) = comparison.fail_above else { return Ok(ExitCode::SUCCESS) };
+    let failed: Vec<_> = rows.iter().filter(|row| row.fails(limit)).collect();
+    for row in &failed {
+        eprintln!("rsbench: {} at {} costs {:.2} of before", row.library, rsbench::sizes::text(row.bytes), row.cost);
+    }
+    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+fn list_peers(folder: &std::path::Path) {
+    for peer in PEERS {
+        let state = match peer.find(folder) {
+            Ok(_) => "ready".to_owned(),
+            Err(missing) => format!("missing: {missing}"),
+        };
+        println!("{:<10} {:<58} {state}", peer.name, peer.about);
+    }
+    println!("\nto install what is missing: cargo xtask peers setup");
 }

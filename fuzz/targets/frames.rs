@@ -6,7 +6,8 @@
 use libfuzzer_sys::fuzz_target;
 use spmd::bootstrap::{
     frame::{self, Decoder},
-    messages::{Boot, FromAgent, FromBelow, FromRank, ToAgent, ToRank},
+    messages::{Boot, FromAgent, FromRank, ToAgent, ToRank},
+    onward::FromBelow,
 };
 
 fn check<M: serde_like::Message>(bytes: &[u8]) {

@@ -8,7 +8,8 @@ use crate::connect::{self, How, Link, LinkEvent, onward};
 use crate::exit::ExitCode;
 use crate::sys;
 use spmd::bootstrap::frame;
-use spmd::bootstrap::messages::{FromAgent, FromBelow, Reach, ToAgent};
+use spmd::bootstrap::messages::{FromAgent, ToAgent};
+use spmd::bootstrap::onward::{FromBelow, Reach};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -123,6 +124,7 @@ fn send(link: &Link, frame: Result<Vec<u8>, frame::FrameError>) {
 fn upward(host: u32, event: LinkEvent, routes: &Routes) -> FromAgent {
     let said = match event {
         LinkEvent::Stage(text) => FromBelow::Stage(text),
+        LinkEvent::Unguarded => FromBelow::Unguarded,
         LinkEvent::Ended(failure) => {
             routes.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, next| *next != host);
             FromBelow::Ended(failure.message)

@@ -71,7 +71,7 @@ fn a_file_that_may_not_be_read_is_refused_by_every_option() {
     }
     let place = Place::new();
     let file = place.write("secret", "localhost\n");
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o000)).unwrap();
     for ended in refused(&place, file.to_str().unwrap()) {
         assert!(ended.stderr.contains("Permission denied"), "{ended:?}");
     }

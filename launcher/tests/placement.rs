@@ -72,7 +72,7 @@ fn every_shipped_topology_is_drawn() {
         let words = ["topo", "--topology", file.to_str().unwrap(), "-n", "4", "--svg", picture.to_str().unwrap()];
         let mut command = Command::new(common::binary());
         command.args(words).env("HOME", place.home.path());
-        let text = common::finish(common::start(&mut command)).success().text();
+        let text = finish(start(&mut command)).success().text();
         assert!(text.starts_with(&format!("{machine}: ")), "{text}");
         assert!((0..4).all(|rank| text.contains(&format!("rank {rank}: core"))), "{text}");
         let svg = std::fs::read_to_string(&picture).unwrap();
@@ -153,12 +153,12 @@ fn ranks_stay_inside_the_processors_that_rsrun_was_given() {
     let last = numbers(&own()).pop().unwrap().to_string();
     let mut command = Command::new("taskset");
     command.args(["-c", &last, common::binary(), "-n", "1", "cat", "/proc/self/status"]);
-    let status = common::finish(common::start(command.env("HOME", place.home.path()))).success().text();
+    let status = finish(start(command.env("HOME", place.home.path()))).success().text();
     assert_eq!(allowed(&status), last);
     // A second rank has no core of its own there: nobody is bound, and that is told once.
     let mut command = Command::new("taskset");
     command.args(["-c", &last, common::binary(), "-n", "2", "true"]);
-    let ended = common::finish(common::start(command.env("HOME", place.home.path()))).success();
+    let ended = finish(start(command.env("HOME", place.home.path()))).success();
     assert_eq!(ended.stderr.matches("2 ranks for 1 cores").count(), 1, "{ended:?}");
 }
 

@@ -191,12 +191,12 @@ fn hosts_that_cannot_be_reached_are_named_with_the_reason() {
     let hosts = place.write("hosts", &format!("127.0.0.1 port={}\n", free_port()));
     let hosts = hosts.to_str().unwrap();
     for client in CLIENTS {
-        // What may pass is tried for a while.
-        let limit = ["--set", "launch.connect_timeout=4s"];
+        // Both may pass, and are tried for a moment.
+        let limit = ["--set", "launch.connect_timeout=20s"];
         let words = ["-hostfile", hosts, "--set", client, limit[0], limit[1], "-n", "1", "true"];
-        place.run(words).fails(69, &["127.0.0.1", "refused"]);
+        place.run(words).fails(69, &["127.0.0.1", "refused", "launch.wait_for_hosts"]);
         let words = ["-host", "no-such-host.invalid", "--set", client, limit[0], limit[1], "-n", "1", "true"];
-        place.run(words).fails(69, &["no-such-host.invalid", "not known"]);
+        place.run(words).fails(69, &["no-such-host.invalid", "not known", "launch.wait_for_hosts"]);
     }
     // Somebody listens and never speaks.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -243,6 +243,24 @@ fn the_users_ssh_configuration_is_honoured() {
     // A configuration that `ssh` does not understand.
     config("  NoSuchOption yes\n");
     sshd.place.run(["-host", "n7:1", "true"]).fails(69, &["host n7", "nosuchoption"]);
+}
+
+#[test]
+fn an_interrupt_ends_a_connection_to_a_host_that_never_speaks() {
+    let place = Place::new();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let hosts = place.write("silent", &format!("127.0.0.1 port={}\n", silent.local_addr().unwrap().port()));
+    for client in CLIENTS {
+        let mut command = place.rsrun();
+        command.arg("-hostfile").arg(&hosts).args(["--set", client, "--set", "launch.connect_timeout=600s", "true"]);
+        let child = start(&mut command);
+        // It is connected, and waits for a greeting.
+        let connection = silent.accept().unwrap();
+        common::signal(child.id(), libc::SIGINT);
+        finish(child).fails(130, &["interrupted by SIGINT"]);
+        drop(connection);
+        place.assert_nothing_left();
+    }
 }
 
 #[test]

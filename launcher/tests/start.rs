@@ -64,6 +64,32 @@ fn a_host_that_appears_late_is_waited_for() {
 }
 
 #[test]
+fn a_host_that_is_not_there_is_tried_for_a_moment_unless_it_is_to_be_waited_for() {
+    let place = Place::new();
+    let tries = place.home.path().join("tries");
+    for refusal in ["connect to host n1 port 22: Connection refused", "Could not resolve hostname n1"] {
+        // Refuses six times, which takes longer than a moment.
+        let script = format!(
+            "echo x >> {0}; test $(wc -l < {0}) -gt 6 && exec sh -c \"$2\"; echo 'ssh: {refusal}' >&2; exit 255",
+            tries.display()
+        );
+        let agent = place.script("agent", &format!("#!/bin/sh\n{script}\n"));
+        let run = |words: &[&str]| {
+            let _ = std::fs::remove_file(&tries);
+            let agent = ["--launch-agent", agent.to_str().unwrap(), "-host", "n1:1"];
+            place.run(agent.iter().chain(words).chain(&["true"]))
+        };
+        run(&[]).fails(69, &["host n1", refusal, "times within 2s (launch.wait_for_hosts)"]);
+        run(&["--set", "launch.wait_for_hosts=0s"]).fails(69, &[refusal, "tried once"]);
+        assert_eq!(std::fs::read_to_string(&tries).unwrap(), "x\n");
+        run(&["--set", "launch.wait_for_hosts=60s", "--set", "launch.connect_timeout=60s"]).success();
+        // The other limit holds all the same.
+        let words = ["--set", "launch.wait_for_hosts=60s", "--set", "launch.connect_timeout=500ms"];
+        run(&words).fails(69, &["500ms (launch.connect_timeout)"]);
+    }
+}
+
+#[test]
 fn what_does_not_pass_is_not_tried_again() {
     let place = Place::new();
     let tries = place.home.path().join("tries");

@@ -229,6 +229,20 @@ fn a_killed_agent_guard_or_relay_at_any_depth_ends_the_job_and_leaves_nothing() 
 }
 
 #[test]
+fn an_agent_and_its_guard_that_are_killed_together_leave_nothing() {
+    let tree = Tree::new("");
+    for way in ["/n1", "/n1/n3", "/n2/n5"] {
+        let child = tree.waiting(&[]);
+        let both = tree.agent_of(way);
+        for kill in [libc::SIGSTOP, libc::SIGKILL] {
+            both.iter().for_each(|pid| common::signal(*pid, kill));
+        }
+        finish(child).fails(70, &["agent on host", &way[way.len() - 2..]]);
+        tree.wait_until_nothing_left();
+    }
+}
+
+#[test]
 fn a_killed_launcher_leaves_nothing_on_any_host() {
     let tree = Tree::new("");
     let mut child = tree.waiting(&[]);

@@ -29,6 +29,18 @@ pub enum Error {
         /// Which value and what is allowed.
         reason: String,
     },
+    /// Ranks called a collective setting with different values.
+    #[error("{operation}: rank {rank} says {value}, rank 0 says {first}: every rank must give the same value")]
+    Disagreement {
+        /// The operation.
+        operation: &'static str,
+        /// The first rank of the communicator that differs from its rank 0.
+        rank: usize,
+        /// What it said.
+        value: u64,
+        /// What rank 0 said.
+        first: u64,
+    },
     /// A rank that does not exist in the communicator.
     #[error("rank {rank} is not in this communicator, which has ranks 0 to {last} (in {operation})")]
     NoSuchRank {
@@ -125,6 +137,28 @@ pub enum Error {
     NobodyLeft {
         /// What was waited for.
         operation: &'static str,
+    },
+    /// A symmetric heap was used wrongly, or differently on different ranks.
+    #[error("symmetric heap: {reason} (in {operation})")]
+    Heap {
+        /// The operation.
+        operation: &'static str,
+        /// What is wrong, and the way out.
+        reason: String,
+    },
+    /// A signal has not come in time.
+    #[error("rank {rank}: signal {index} is {found} after {waited:?}, waited for {wanted}: nobody has raised it")]
+    SignalTimeout {
+        /// The waiting rank in the communicator.
+        rank: usize,
+        /// Which word of the buffer.
+        index: usize,
+        /// What was waited for.
+        wanted: String,
+        /// What it is.
+        found: u64,
+        /// How long it was waited for.
+        waited: std::time::Duration,
     },
     /// Another rank or thread of this job has failed.
     #[error("the job is ending: {reason}")]

@@ -30,13 +30,19 @@ pub mod element;
 mod engine;
 mod error;
 #[cfg(not(loom))]
+pub mod explain;
+#[cfg(not(loom))]
+pub mod heap;
+#[cfg(not(loom))]
+mod hint;
+#[cfg(not(loom))]
 pub mod local;
 #[cfg(not(loom))]
 mod matching;
 pub mod memory;
-#[cfg(not(loom))]
-#[allow(dead_code, reason = "transports with two channels and explain use the rest")]
 pub mod protocol;
+pub mod statistics;
+pub mod trace;
 #[cfg(not(loom))]
 mod transport;
 
@@ -50,6 +56,10 @@ pub use bootstrap::node::Placement;
 pub use comm::{Any, Communicator, RecvRequest, SendRequest, Source, Status, Tag};
 pub use element::Element;
 pub use error::{Error, Result, SystemError};
+#[cfg(not(loom))]
+pub use heap::{Compare, HeapBuffer, SignalOp, SymmetricHeap};
+#[cfg(not(loom))]
+pub use hint::{HintApplies, HintOn, SizeHint, size_hint_for_gradients};
 pub use spmd_derive::Element;
 #[cfg(not(loom))]
 pub use world::{Builder, World};

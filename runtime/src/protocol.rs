@@ -4,14 +4,14 @@
 //! large ones wait until their receiver has room (Woodall, Graham and Maccabe, "Protocols and strategies for optimizing
 //! performance of remote memory operations on clusters", 2002; UCX, `src/ucp/proto`, for ranges as data).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 #[cfg(test)]
 mod tests;
 
 /// One of the two channels to a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tier {
     /// For messages up to the size hint: made so that a single small message arrives soon.
@@ -21,7 +21,7 @@ pub enum Tier {
 }
 
 /// The way a message takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Path {
@@ -36,6 +36,28 @@ pub enum Path {
 }
 
 impl Path {
+    /// Every path, in the order of [`Path::index`].
+    pub const ALL: [Path; 6] = [
+        Self::Inline(Tier::Bulk),
+        Self::Inline(Tier::LowLatency),
+        Self::Eager(Tier::Bulk),
+        Self::Eager(Tier::LowLatency),
+        Self::Pieces,
+        Self::DirectRead,
+    ];
+
+    /// Its place in [`Path::ALL`].
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::Inline(Tier::Bulk) => 0,
+            Self::Inline(Tier::LowLatency) => 1,
+            Self::Eager(Tier::Bulk) => 2,
+            Self::Eager(Tier::LowLatency) => 3,
+            Self::Pieces => 4,
+            Self::DirectRead => 5,
+        }
+    }
+
     /// Whether the message leaves before the receiver has asked for it.
     #[must_use]
     pub fn is_eager(self) -> bool {
@@ -87,10 +109,19 @@ pub(crate) struct Capabilities {
     pub(crate) piece: usize,
     /// Whether there are two channels to a peer.
     pub(crate) channels: Channels,
-    /// From which size on a receiver reads announced messages out of the sender's memory; `None`: it cannot.
-    pub(crate) direct_read: Option<usize>,
+    /// Whether a receiver can read announced messages out of the sender's memory.
+    pub(crate) direct_read: DirectRead,
     /// Asking it for news costs a system call: the others are asked more often.
     pub(crate) slow_poll: bool,
+}
+
+/// Whether a receiver reads announced messages itself, without the sender's help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DirectRead {
+    /// From this size on.
+    From(usize),
+    /// Never, for this reason: "a socket reaches no memory".
+    No(&'static str),
 }
 
 /// The channels of a transport to one peer.
@@ -102,6 +133,7 @@ pub(crate) enum Channels {
         why: &'static str,
     },
     /// A low-latency one beside the bulk one.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for transports that have them"))]
     Two {
         /// The largest record of the low-latency channel.
         largest: usize,
@@ -112,8 +144,9 @@ pub(crate) enum Channels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) capabilities: Capabilities,
-    /// What is sent at once without a hint, as configured.
+    /// What is sent at once without a hint, as configured, and by which key.
     pub(crate) wanted: usize,
+    pub(crate) key: &'static str,
     /// The same, as far as the transport can.
     eager: usize,
     /// The largest message that a hint can bring onto the fast way.
@@ -121,13 +154,13 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// `eager`: the configured eager limit.
-    pub(crate) fn new(capabilities: Capabilities, eager: usize) -> Self {
+    /// `eager`: the configured eager limit, by this key.
+    pub(crate) fn new(capabilities: Capabilities, eager: usize, key: &'static str) -> Self {
         let reach = match capabilities.channels {
             Channels::One { .. } => capabilities.eager,
             Channels::Two { largest } => largest,
         };
-        Limits { capabilities, wanted: eager, eager: eager.min(capabilities.eager), reach }
+        Limits { capabilities, wanted: eager, key, eager: eager.min(capabilities.eager), reach }
     }
 
     /// The way of a message of so many bytes under this hint (0: none).
@@ -135,7 +168,7 @@ impl Limits {
         let low = hint.min(self.reach);
         if bytes > self.eager.max(low) {
             return match self.capabilities.direct_read {
-                Some(from) if bytes >= from => Path::DirectRead,
+                DirectRead::From(from) if bytes >= from => Path::DirectRead,
                 _ => Path::Pieces,
             };
         }
@@ -147,9 +180,10 @@ impl Limits {
     /// The ranges of sizes under this hint, ascending: the largest size of each and its path. The last has no end.
     pub(crate) fn ranges(&self, hint: usize) -> Vec<(usize, Path)> {
         let low = hint.min(self.reach);
-        let direct = self.capabilities.direct_read.map(|from| from.saturating_sub(1));
         let mut ends = vec![self.capabilities.inline, low, self.eager, usize::MAX];
-        ends.extend(direct);
+        if let DirectRead::From(from) = self.capabilities.direct_read {
+            ends.push(from.saturating_sub(1));
+        }
         ends.sort_unstable();
         let mut ranges: Vec<(usize, Path)> = Vec::new();
         for end in ends {

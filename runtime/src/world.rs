@@ -2,17 +2,23 @@
 
 use crate::{
     bootstrap::{
-        messages::{Boot, FromRank, Hello, Host, JobKey, Release},
+        messages::{Boot, FromRank, Hello, Host, Insight, JobKey, Release},
         node::Placement,
         rank::{self, Control},
     },
-    comm::{Communicator, Shared},
+    comm::{Communicator, Near, Requested, Shared},
     config::{self, Snapshot, Value, keys},
     engine::{Engine, FIRST_FREE_TOKEN, Routes, Runtime, Waiting, operation::NoBuffers},
     error::{Context, Error, Result},
+    explain::{Explanation, Group, Peers},
+    hint::SizeHint,
     local::Crew,
     memory::{Activity, Segment},
+    protocol::DirectRead,
+    statistics::Statistics,
+    trace::{self, Clock, RankTrace, Recorder},
     transport::{
+        choice,
         faulty::{self, Faults},
         loopback::Loopback,
         shm::SharedMemory,
@@ -22,6 +28,7 @@ use crate::{
 };
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::{
+    collections::HashSet,
     net::{IpAddr, SocketAddr, TcpListener},
     os::fd::{AsFd, OwnedFd},
     sync::{
@@ -34,8 +41,12 @@ use std::{
 /// Where a launcher watches, the loss of a peer is reported only after this: the launcher knows the cause, ends the job
 /// and reports the rank that failed first, not those that noticed.
 const KEEP_BACK: Duration = Duration::from_secs(3);
+/// From this size on, ranks that share processors read messages out of each other's memory.
+const DIRECT_READ: usize = 32 << 10;
 /// A drop that waits longer than this for its peers says so.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// For so long a drop asks all the time whether its last bytes have been taken.
+const BRISK: Duration = Duration::from_millis(20);
 
 /// All ranks of the job. Make it first, drop it last: dropping it waits until everything this rank sends is on its way.
 #[derive(Debug)]
@@ -43,8 +54,9 @@ pub struct World {
     communicator: Communicator,
     shared: Arc<Shared>,
     lifeline: Lifeline,
-    settings: Settings,
     placement: Placement,
+    /// How this host's clock differs from rank 0's, if this rank has measured it.
+    clock: Option<Clock>,
 }
 
 /// What ends this rank when the rest of the job fails.
@@ -138,13 +150,42 @@ impl World {
         &self.placement
     }
 
-    /// The size hint in force in bytes: what the program set in code, else the configuration's.
-    ///
-    /// The hint selects a low-latency channel for messages up to this size. No transport of this version has two tiers
-    /// (shared memory and TCP), so the hint is inert: it is agreed upon and shown, but changes nothing.
+    /// The size hint of the world's communicator: what the program set in code, else the configuration's, and what it
+    /// comes to on each transport. Other communicators may have another one.
     #[must_use]
-    pub fn low_latency_size_hint(&self) -> u64 {
-        size_hint(&self.settings, self.snapshot())
+    pub fn low_latency_size_hint(&self) -> SizeHint {
+        self.communicator.low_latency_size_hint()
+    }
+
+    /// Which way this rank's messages take, by peer and size, and why. `rsrun --explain` prints it.
+    #[must_use]
+    pub fn explain(&self) -> Explanation {
+        let (rank, shared) = (self.rank(), &self.shared);
+        let hint = self.low_latency_size_hint();
+        let engine = shared.runtime.lock();
+        let here = shared.host_of[rank];
+        let allowed = shared.snapshot.get(keys::TRANSPORT_ALLOW);
+        let rdma = crate::verbs::has_device();
+        let mut groups: Vec<(Group, HashSet<u32>)> = Vec::new();
+        for peer in 0..self.size() {
+            let (limits, host) = (*engine.limits(peer), shared.host_of[peer]);
+            let same_host = host == here;
+            let choice = (peer != rank).then(|| choice::choose(same_host, rdma, &allowed));
+            let alike =
+                |group: &Group| group.limits == limits && group.same_host == same_host && group.choice == choice;
+            match groups.iter_mut().find(|(group, _)| alike(group)) {
+                Some((group, hosts)) => {
+                    group.ranks.push(peer);
+                    hosts.insert(host);
+                    group.hosts = hosts.len();
+                }
+                None => groups
+                    .push((Group { ranks: vec![peer], hosts: 1, same_host, limits, choice }, HashSet::from([host]))),
+            }
+        }
+        drop(engine);
+        let peers = groups.into_iter().map(|(group, _)| Peers::new(group, &hint, &shared.snapshot)).collect();
+        Explanation { rank, size: self.size(), host: shared.hosts[here as usize].name.clone(), hint, peers }
     }
 
     /// Ends the whole job with this exit code, on all ranks, without waiting for anything. `code` is 1 to 255.
@@ -152,6 +193,7 @@ impl World {
         let rank = self.rank();
         match &self.lifeline {
             Lifeline::Agent(control) => {
+                self.tell(false);
                 // When the agent is gone, it has taken the job with it.
                 let _ = control.say(&FromRank::Abort { code, message: message.to_string() });
             }
@@ -180,14 +222,18 @@ impl World {
         segment.publish(place, Activity::Init);
         let release = control.agree(hello)?;
         segment.publish(place, Activity::Computing);
-        World::join(Joining {
+        let mut world = World::join(Joining {
             boot,
             plan,
             segment: Some((segment, wake)),
             release,
             lifeline: Lifeline::Agent(control),
             settings,
-        })
+        })?;
+        if world.shared.runtime.recorder().is_some() {
+            world.clock = trace::clock::measure(&world.communicator)?;
+        }
+        Ok(world)
     }
 
     /// A world of size 1.
@@ -217,14 +263,16 @@ impl World {
         let Joining { boot, plan, segment, release, lifeline, settings } = joining;
         let (rank, size) = (boot.rank as usize, boot.host_of.len());
         let board = segment.as_ref().map(|(segment, _)| (segment.clone(), place(&boot)));
-        let eager = to_usize(boot.snapshot.get(keys::EAGER_LIMIT));
+        let eager = (to_usize(boot.snapshot.get(keys::EAGER_LIMIT)), keys::EAGER_LIMIT.name);
         let poller = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll instance")?);
         let mut routes = Routes { routes: Vec::new(), to: vec![0; size] };
         let faults = Faults::named(&boot.snapshot, rank, size);
-        routes.add(faulty::maybe(faults, Box::new(Loopback::new(rank))), eager, &[rank]);
+        routes.add(Box::new(Loopback::new(rank)), eager, &[rank]);
+        let mut near = None;
         if let (Some((segment, wake)), false) = (segment, plan.near.is_empty()) {
+            near = Some(Near { segment: segment.clone(), ranks: plan.near.clone() });
             let place = plan.near.iter().position(|near| *near == rank).unwrap_or(0);
-            let shm = SharedMemory::new(segment, place, &plan.near, size, wake);
+            let shm = SharedMemory::new(segment, place, &plan.near, size, wake, direct_read(&boot));
             epoll::add(
                 &poller,
                 shm.descriptor(),
@@ -254,7 +302,7 @@ impl World {
                 listener,
                 poller.clone(),
             )?;
-            let tcp_eager = to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT));
+            let tcp_eager = (to_usize(boot.snapshot.get(keys::TCP_EAGER_LIMIT)), keys::TCP_EAGER_LIMIT.name);
             if allows(&boot.snapshot, "verbs") {
                 let verbs = Verbs::new(
                     &verbs::Settings {
@@ -262,7 +310,7 @@ impl World {
                         size,
                         place: place(&boot),
                         snapshot: &boot.snapshot,
-                        hint: to_usize(size_hint(&settings, &boot.snapshot)),
+                        hint: size_hint(&settings, &boot.snapshot).bytes,
                         near: boot.placement.nic.as_ref().map(|nic| nic.name.as_str()),
                         reached_at: boot.reached_at,
                         fallback: allows(&boot.snapshot, "tcp"),
@@ -278,7 +326,7 @@ impl World {
                         epoll::EventFlags::IN,
                     )
                     .context("watching the completion channel")?;
-                    eager = to_usize(boot.snapshot.get(keys::VERBS_EAGER_LIMIT));
+                    eager = (to_usize(boot.snapshot.get(keys::VERBS_EAGER_LIMIT)), keys::VERBS_EAGER_LIMIT.name);
                 }
                 routes.add(faulty::maybe(faults, Box::new(verbs)), eager, &plan.far);
             } else {
@@ -304,23 +352,77 @@ impl World {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("making an eventfd")?;
         epoll::add(&poller, &bell, epoll::EventData::new_u64(crate::engine::BELL_TOKEN), epoll::EventFlags::IN)
             .context("watching an eventfd")?;
-        let engine = Engine::new(rank, hosts, routes, keep_back, bell);
+        let mut engine = Engine::new(rank, hosts, routes, keep_back, bell);
+        if !boot.snapshot.get(keys::REPORT_TRACE).is_empty() {
+            engine.record(Arc::new(Recorder::new(size, to_usize(boot.snapshot.get(keys::TRACE_EVENTS)))));
+        }
+        if let (Lifeline::Agent(control), true) = (&lifeline, counts(&boot.snapshot)) {
+            let control = control.clone();
+            // When the agent is gone, it has taken the job with it.
+            engine.report(move |counted| {
+                let _ = control.say(&FromRank::Insight(Insight::Statistics(Box::new(counted))));
+            });
+        }
         let listener = lifeline.clone();
         let listen = Box::new(move || match &listener {
             Lifeline::Agent(control) => control.listen(),
             Lifeline::Threads(crew) => crew.listen(),
             Lifeline::Alone => Vec::new(),
         });
-        let hint = to_usize(size_hint(&settings, &boot.snapshot));
+        let hint = size_hint(&settings, &boot.snapshot);
         let waiting = waiting(&boot.snapshot, boot.oversubscribed);
         let shared = Arc::new(Shared {
             runtime: Runtime::new(engine, poller, waiting, listen, board),
             snapshot: boot.snapshot,
             hosts: boot.hosts,
             host_of: boot.host_of,
+            near,
         });
         let communicator = Communicator::world(shared.clone(), rank, hint);
-        Ok(World { communicator, shared, lifeline, settings, placement: boot.placement })
+        // Threads have one clock; processes measure once they have joined.
+        let clock = matches!(lifeline, Lifeline::Threads(_)).then_some(Clock { offset: 0, accuracy: 0 });
+        let world = World { communicator, shared, lifeline, placement: boot.placement, clock };
+        world.say_explanation();
+        Ok(world)
+    }
+
+    /// What this rank has sent, received and waited for so far. Counters are always kept; `rsrun --stats` prints those of
+    /// all ranks at the end.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.shared.runtime.lock().statistics(false)
+    }
+
+    /// What this rank has recorded so far; `None` when the key `report.trace` is empty. `rsrun --trace` writes what all
+    /// ranks have recorded into one file.
+    #[must_use]
+    pub fn trace(&self) -> Option<RankTrace> {
+        let host = &self.shared.hosts[self.shared.host_of[self.rank()] as usize].name;
+        self.shared.runtime.recorder().map(|recorder| recorder.take(self.rank(), host, self.clock))
+    }
+
+    /// Tells the launcher what it asked for. `complete`: nothing more is counted.
+    fn tell(&self, complete: bool) {
+        let Lifeline::Agent(control) = &self.lifeline else { return };
+        // When the agent is gone, it has taken the job with it.
+        let say = |insight| drop(control.say(&FromRank::Insight(insight)));
+        if counts(self.snapshot()) {
+            say(Insight::Statistics(Box::new(self.shared.runtime.lock().statistics(complete))));
+        }
+        if let Some(trace) = self.trace() {
+            trace.parts().for_each(|part| say(Insight::Trace(Box::new(part))));
+        }
+    }
+
+    /// What the key `report.explain` asks rank 0 to print.
+    fn say_explanation(&self) {
+        if self.rank() == 0 {
+            match self.snapshot().get(keys::REPORT_EXPLAIN).as_str() {
+                "text" => eprint!("{}", self.explain()),
+                "json" => eprintln!("{}", self.explain().to_json()),
+                _ => {}
+            }
+        }
     }
 
     /// Waits until everything that this rank sends is on its way, and says farewell.
@@ -328,19 +430,30 @@ impl World {
         let runtime = &self.shared.runtime;
         let since = Instant::now();
         let mut said = false;
+        let mut say = |what| {
+            if !said && since.elapsed() > PATIENCE {
+                said = true;
+                eprintln!("rank {}: dropping the World waits for {what}", self.rank());
+            }
+        };
+        runtime.lock().leave();
         runtime.wait(Activity::Leaving, &mut NoBuffers, |engine, _| {
             let unsent = engine.has_unsent();
-            if unsent && !said && since.elapsed() > PATIENCE {
-                said = true;
-                eprintln!("rank {}: dropping the World waits for messages that nobody has received yet", self.rank());
+            if unsent {
+                say("messages that nobody has received yet");
             }
             (!unsent).then_some(Ok(()))
         })?;
-        // Bounded: a peer that is gone acknowledges nothing, and its loss is no error of ours any more.
-        let deadline = Instant::now() + PATIENCE;
-        while !runtime.lock().finish()? && Instant::now() < deadline {
+        // A peer that is gone acknowledges nothing, but then its loss is found out.
+        let begun = Instant::now();
+        while !runtime.lock().finish()? {
+            say("bytes that no peer's kernel has taken yet");
             runtime.poke()?;
-            rustix::thread::sched_yield();
+            if begun.elapsed() < BRISK {
+                rustix::thread::sched_yield();
+            } else {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         runtime.publish(Activity::Finalized);
         match &self.lifeline {
@@ -358,7 +471,11 @@ impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // While unwinding nothing is waited for, but nobody shall wait for this rank either.
-            let _ = self.shared.runtime.lock().finish();
+            let mut engine = self.shared.runtime.lock();
+            engine.withdraw_all();
+            let _ = engine.finish();
+            drop(engine);
+            self.tell(true);
             if let Lifeline::Threads(crew) = &self.lifeline {
                 crew.fail(self.rank());
             }
@@ -367,6 +484,7 @@ impl Drop for World {
         if let Err(error) = self.leave() {
             eprintln!("rank {}: dropping the World: {error}", self.rank());
         }
+        self.tell(true);
     }
 }
 
@@ -393,19 +511,25 @@ impl Plan {
     /// `one_machine`: all hosts of the job are this machine, so loopback reaches everyone.
     pub(crate) fn new(boot: &Boot, one_machine: bool) -> Result<Self> {
         let rank = boot.rank as usize;
-        let allows = |name: &str| allows(&boot.snapshot, name);
+        let allowed = boot.snapshot.get(keys::TRANSPORT_ALLOW);
         let here = boot.host_of[rank];
-        let local: Vec<usize> = (0..boot.host_of.len()).filter(|other| boot.host_of[*other] == here).collect();
-        let near = if allows("shm") && local.len() > 1 { local } else { Vec::new() };
-        let far: Vec<usize> = (0..boot.host_of.len()).filter(|other| *other != rank && !near.contains(other)).collect();
-        if let Some(other) = far.first().filter(|_| !allows("tcp") && !allows("verbs")) {
-            let allowed = boot.snapshot.get(keys::TRANSPORT_ALLOW);
-            let host = &boot.hosts[boot.host_of[*other] as usize].name;
-            return Err(Error::Bootstrap {
-                reason: format!(
-                    "rank {other} on host {host} is reached by no transport of transport.allow = {allowed}: add tcp or verbs"
-                ),
-            });
+        let (mut near, mut far) = (Vec::new(), Vec::new());
+        for (other, &host) in boot.host_of.iter().enumerate().filter(|(other, _)| *other != rank) {
+            match choice::choose(host == here, crate::verbs::has_device(), &allowed).transport {
+                Some("shm") => near.push(other),
+                Some(_) => far.push(other),
+                None => {
+                    let host = &boot.hosts[host as usize].name;
+                    return Err(Error::Bootstrap {
+                        reason: format!(
+                            "rank {other} on host {host} is reached by no transport of transport.allow = {allowed}: add tcp"
+                        ),
+                    });
+                }
+            }
+        }
+        if let Some(after) = near.iter().position(|other| *other > rank).or((!near.is_empty()).then_some(near.len())) {
+            near.insert(after, rank);
         }
         let listener = if far.is_empty() { None } else { Some(listen(boot, one_machine)?) };
         Ok(Plan { near, far, listener })
@@ -440,6 +564,16 @@ fn place(boot: &Boot) -> usize {
     boot.host_of[..rank].iter().filter(|host| **host == boot.host_of[rank]).count()
 }
 
+/// Whether messages within a host are read out of the sender's memory, and from which size on.
+fn direct_read(boot: &Boot) -> DirectRead {
+    match boot.snapshot.get(keys::SHM_DIRECT_READ).as_str() {
+        "always" => DirectRead::From(1),
+        "auto" if boot.oversubscribed => DirectRead::From(DIRECT_READ),
+        "auto" => DirectRead::No("both ranks have a processor, and copy faster together through the lane"),
+        _ => DirectRead::No("shm.direct_read = never"),
+    }
+}
+
 fn waiting(snapshot: &Snapshot, oversubscribed: bool) -> Waiting {
     match snapshot.get(keys::WAIT_POLICY).as_str() {
         "spin" => Waiting::Spin,
@@ -450,13 +584,20 @@ fn waiting(snapshot: &Snapshot, oversubscribed: bool) -> Waiting {
     }
 }
 
-/// The size hint in force: what the program set in code, else the configuration's.
-fn size_hint(settings: &Settings, snapshot: &Snapshot) -> u64 {
+/// The size hint of the world: what the program set in code, else the configuration's.
+fn size_hint(settings: &Settings, snapshot: &Snapshot) -> Requested {
     let key = keys::LOW_LATENCY_SIZE_HINT;
-    match settings.iter().rev().find(|(name, _)| name == key.name) {
-        Some((_, Value::Bytes(bytes))) => *bytes,
-        _ => snapshot.get(key),
+    if let Some((_, Value::Bytes(bytes))) = settings.iter().rev().find(|(name, _)| name == key.name) {
+        return Requested { bytes: to_usize(*bytes), source: "World::builder".to_string() };
     }
+    let entry = snapshot.entries().iter().find(|entry| entry.key == key.name);
+    let source = entry.map_or_else(String::new, |entry| entry.source.to_string());
+    Requested { bytes: to_usize(snapshot.get(key)), source }
+}
+
+/// Whether the launcher wants to know what ranks have counted.
+fn counts(snapshot: &Snapshot) -> bool {
+    !snapshot.get(keys::REPORT_STATISTICS).is_empty()
 }
 
 /// A size from the snapshot; its range fits on every 64-bit machine.

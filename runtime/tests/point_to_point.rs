@@ -20,6 +20,7 @@ fn clusters(ranks: usize) -> Vec<(&'static str, Cluster)> {
         ("shm", Cluster::new(ranks)),
         ("shm, small rings", Cluster::new(ranks).set("shm.ring_bytes", "4KiB")),
         ("shm, everything by rendezvous", Cluster::new(ranks).set("eager.limit", "0")),
+        ("shm, read directly", Cluster::new(ranks).set("shm.direct_read", "always").set("eager.limit", "64")),
         ("shm, sleeping", Cluster::new(ranks).set("wait.policy", "sleep")),
         ("tcp", Cluster::new(ranks).set("transport.allow", "tcp")),
         (
@@ -505,6 +506,62 @@ fn a_split_orders_by_key_and_leaves_out_who_has_no_color() {
         let alone = part.split(Some(part.rank() as u32), 0)?.expect("everybody has a color");
         assert_eq!((alone.size(), alone.world_rank(0)), (1, rank));
         Ok(())
+    });
+}
+
+#[test]
+fn ranks_that_leave_do_not_wait_for_each_other_to_receive() {
+    without_hanging("leaving with messages that nobody wants", || {
+        on_every_transport(3, |world| {
+            let comm = world.communicator();
+            for other in 0..3 {
+                drop(comm.isend(pattern(500_000, 1), other, 1)?);
+            }
+            // Whoever still waits for its receiver hears that there is none.
+            if comm.rank() == 2 {
+                let error = comm.send(&pattern(500_000, 2), 0, 2).unwrap_err();
+                assert!(matches!(error, Error::PeerFinished { peer: 0, .. }), "{error}");
+            }
+            Ok(())
+        });
+    });
+}
+
+#[test]
+fn a_communicator_shrinks_to_those_that_have_not_left() {
+    without_hanging("agreeing who is left", || {
+        on_every_transport(5, |world| {
+            let comm = world.communicator();
+            // Rank 1 leaves at once, and rank 0, which would coordinate, a little later.
+            match comm.rank() {
+                0 => {
+                    long_enough_to_leave();
+                    return Ok(());
+                }
+                1 => return Ok(()),
+                _ => {}
+            }
+            let left = comm.shrink()?;
+            let members: Vec<usize> = (0..left.size()).map(|rank| left.world_rank(rank)).collect();
+            assert_eq!(members, [2, 3, 4]);
+            let again = left.shrink()?;
+            let size = again.size();
+            assert_eq!((size, again.rank()), (3, left.rank()));
+            let (left_hand, right_hand) = ((again.rank() + 2) % 3, (again.rank() + 1) % 3);
+            let mut got = [0_usize];
+            again.send_receive(&[again.rank()], right_hand, 0, &mut got, left_hand, 0)?;
+            assert_eq!(got, [left_hand]);
+            // The old one still works among those that are left.
+            let peer = if comm.rank() == 2 { 3 } else { 2 };
+            if comm.rank() < 4 {
+                comm.send_receive(&[comm.rank()], peer, 1, &mut got, peer, 1)?;
+                assert_eq!(got, [peer]);
+            }
+            // Over TCP nobody has heard its farewell: it is found not to listen any more.
+            let error = comm.send(&[0_u8], 1, 0).unwrap_err();
+            assert!(matches!(error, Error::PeerFinished { peer: 1, .. } | Error::PeerLost { peer: 1, .. }), "{error}");
+            Ok(())
+        });
     });
 }
 

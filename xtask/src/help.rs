@@ -10,6 +10,7 @@ cargo xtask: from a fresh clone to running ranks
     cargo xtask lab netns up 3      three hosts on this machine, to try things on
     cargo xtask lab netns status    which hosts there are, and how to start ranks on them
     cargo xtask lab netns down      take them down again, leaving no trace
+    cargo xtask peers setup         other libraries, for rsbench to measure beside ours
     cargo xtask peers ends          how fast jobs end, next to other launchers
     cargo xtask fuzz                decoders of what comes from outside, fed with anything (nightly)
     cargo xtask deny                licences and known defects of every crate we use
@@ -67,6 +68,12 @@ sources are still checked, and the output says that advisories were not.
 ";
 
 pub(crate) const PEERS: &str = "\
+cargo xtask peers setup [NAME...]: install other libraries and build rsbench-mpi against each
+
+Names: openmpi, mpich (the distribution's), openmpi5, mpich5, intel (Python packages, each in an environment of its own);
+all of them when nothing is said. Everything is put into target/peers. One that cannot be had does not stop the others.
+`rsbench peers` says what is ready; `rsbench latency --peer all` measures.
+
 cargo xtask peers ends: how long jobs take to end, next to MPICH's and Open MPI's launchers
 
     --runs N         runs of each, in turn; their median is printed (9)

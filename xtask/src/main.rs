@@ -10,6 +10,7 @@ mod fuzz;
 mod help;
 mod lab;
 mod packages;
+mod peers;
 mod setup;
 mod system;
 mod test;
@@ -43,6 +44,7 @@ enum Task {
     LabStatus,
     Vm(vm::Task),
     Ends(ends::Options),
+    PeersSetup(Vec<String>),
 }
 
 impl Task {
@@ -59,6 +61,7 @@ impl Task {
             Self::LabStatus => lab::status()?,
             Self::Vm(task) => return task.run(),
             Self::Ends(options) => ends::run(&options)?,
+            Self::PeersSetup(names) => return peers::setup(&names),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -104,8 +107,20 @@ fn parse_test(parser: &mut lexopt::Parser) -> Result<Task> {
 fn parse_peers(parser: &mut lexopt::Parser) -> Result<Task> {
     match word(parser)?.as_deref() {
         Some("ends") => {}
+        Some("setup") => {
+            let mut names = Vec::new();
+            while let Some(name) = word(parser)? {
+                if name == "help" {
+                    return Ok(Task::Help(help::PEERS));
+                }
+                names.push(name);
+            }
+            return Ok(Task::PeersSetup(names));
+        }
         None | Some("help") => return Ok(Task::Help(help::PEERS)),
-        Some(other) => return Err(XtaskError::Usage(format!("no comparison '{other}'; there is 'peers ends'"))),
+        Some(other) => {
+            return Err(XtaskError::Usage(format!("'peers {other}': there are 'peers setup' and 'peers ends'")));
+        }
     }
     let mut options = ends::Options::default();
     while let Some(argument) = parser.next()? {

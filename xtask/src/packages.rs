@@ -32,6 +32,16 @@ pub(crate) const PACKAGES: &[Package] = &[
     Package { debian: "openmpi-bin", fedora: "openmpi", arch: "openmpi", suse: "openmpi4", why: "mpirun, for the same" },
 ];
 
+/// What `cargo xtask peers setup` needs besides: other libraries to measure beside ours.
+#[rustfmt::skip]
+pub(crate) const PEER_PACKAGES: &[Package] = &[
+    Package { debian: "libopenmpi-dev", fedora: "openmpi-devel", arch: "openmpi", suse: "openmpi4-devel", why: "Open MPI" },
+    Package { debian: "openmpi-bin", fedora: "openmpi", arch: "openmpi", suse: "openmpi4", why: "its launcher" },
+    Package { debian: "libmpich-dev", fedora: "mpich-devel", arch: "mpich", suse: "mpich-devel", why: "MPICH" },
+    Package { debian: "mpich", fedora: "mpich", arch: "mpich", suse: "mpich", why: "its launcher" },
+    Package { debian: "python3-venv", fedora: "python3", arch: "python", suse: "python3", why: "newer libraries come as Python packages" },
+];
+
 impl Package {
     fn name(&self, family: Family) -> &'static str {
         match family {
@@ -43,15 +53,15 @@ impl Package {
     }
 }
 
-/// The command that installs everything on a family of systems other than Debian's; `None` for an unknown system.
-pub(crate) fn install_line(family: Family) -> Option<String> {
+/// The command that installs some packages on a family of systems other than Debian's; `None` for an unknown system.
+pub(crate) fn install_line(family: Family, packages: &[Package]) -> Option<String> {
     let installer = match family {
         Family::Debian | Family::Other => return None,
         Family::Fedora => "dnf install",
         Family::Arch => "pacman -S --needed",
         Family::Suse => "zypper install",
     };
-    let mut names: Vec<&str> = PACKAGES.iter().map(|package| package.name(family)).collect();
+    let mut names: Vec<&str> = packages.iter().map(|package| package.name(family)).collect();
     names.sort_unstable();
     names.dedup();
     Some(format!("sudo {installer} {}", names.join(" ")))
@@ -63,14 +73,14 @@ mod tests {
 
     #[test]
     fn a_package_that_has_several_jobs_is_installed_once() {
-        let line = install_line(Family::Arch).expect("Arch is known");
+        let line = install_line(Family::Arch, PACKAGES).expect("Arch is known");
         assert_eq!(line.matches(" openssh").count(), 1, "{line}");
     }
 
     #[test]
     fn each_known_system_has_its_own_line() {
-        assert!(install_line(Family::Fedora).is_some_and(|line| line.starts_with("sudo dnf install ")));
-        assert!(install_line(Family::Suse).is_some_and(|line| line.contains(" libopenssl-devel")));
-        assert!(install_line(Family::Other).is_none());
+        assert!(install_line(Family::Fedora, PACKAGES).is_some_and(|line| line.starts_with("sudo dnf install ")));
+        assert!(install_line(Family::Suse, PACKAGES).is_some_and(|line| line.contains(" libopenssl-devel")));
+        assert!(install_line(Family::Other, PACKAGES).is_none());
     }
 }

@@ -11,14 +11,19 @@ const APT: &[&str] = &["-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Use-Pty=0",
 /// Installs what is missing. True when nothing is missing any more; false when rights or knowledge of this system lack,
 /// which has been said, and the caller may go on with what is possible.
 pub(crate) fn run() -> Result<bool> {
+    install(PACKAGES)
+}
+
+/// As [`run`], for these packages.
+pub(crate) fn install(packages: &'static [Package]) -> Result<bool> {
     let family = Family::of_this_machine();
     if family != Family::Debian {
-        print_for(family);
+        print_for(family, packages);
         return Ok(false);
     }
-    let missing = missing()?;
+    let missing = missing(packages)?;
     if missing.is_empty() {
-        println!("setup: all {} packages are there, nothing to install", PACKAGES.len());
+        println!("setup: all {} packages are there, nothing to install", packages.len());
         return Ok(true);
     }
     println!("setup: missing on this machine:");
@@ -48,14 +53,14 @@ pub(crate) fn run() -> Result<bool> {
     Ok(true)
 }
 
-fn missing() -> Result<Vec<&'static Package>> {
+fn missing(packages: &'static [Package]) -> Result<Vec<&'static Package>> {
     let mut query = Command::new("dpkg-query");
     query.args(["-W", "-f", "${Package} ${db:Status-Abbrev}\\n"]);
-    query.args(PACKAGES.iter().map(|package| package.debian)).stderr(Stdio::null());
+    query.args(packages.iter().map(|package| package.debian)).stderr(Stdio::null());
     // It exits with 1 when it knows nothing of one of them, and still tells of the others.
     let output = query.output().map_err(|source| crate::error::XtaskError::Start { command: line(&query), source })?;
     let installed = installed(&String::from_utf8_lossy(&output.stdout));
-    Ok(PACKAGES.iter().filter(|package| !installed.iter().any(|name| name == package.debian)).collect())
+    Ok(packages.iter().filter(|package| !installed.iter().any(|name| name == package.debian)).collect())
 }
 
 /// The packages that a `dpkg-query` listing shows as installed; one that was removed may still be listed.
@@ -81,12 +86,12 @@ fn unattended(command: &mut Command) -> &mut Command {
     command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null())
 }
 
-fn print_for(family: Family) {
-    match install_line(family) {
+fn print_for(family: Family, packages: &[Package]) {
+    match install_line(family, packages) {
         Some(line) => println!("setup: this is no Debian; if something is missing below, install:\n\n    {line}\n"),
         None => {
             println!("setup: this system's packages are not known here; it takes what Debian names:\n");
-            for package in PACKAGES {
+            for package in packages {
                 println!("    {:<16} {}", package.debian, package.why);
             }
             println!();

@@ -181,7 +181,8 @@ fn mpi() -> Plan {
     if !has_program("mpirun") || !has_program("mpicc") {
         return Plan::LeftOut("no mpirun or no mpicc on this machine".into());
     }
-    run_all([cargo(&["test", "--package", "spmd-examples", "--features", "mpi", "--test", "mpi"])])
+    let test = |package: &str| cargo(&["test", "--package", package, "--features", "mpi", "--test", "mpi"]);
+    run_all([test("spmd-examples"), test("rsbench")])
 }
 
 fn loom() -> Plan {

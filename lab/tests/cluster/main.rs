@@ -1,4 +1,4 @@
-//! Ranks on three hosts through real sshd: starting, strays, kills, repetition, bad input.
+//! Ranks on three hosts through real sshd: starting, strays, kills, networks, repetition, bad input.
 //!
 //! The hosts are namespaces of this machine, brought up once for all tests. The tests run one after another: each
 //! looks at the hosts' processes afterwards.
@@ -6,9 +6,11 @@
 mod bad_input;
 mod cluster;
 mod kills;
+mod network;
 mod repeats;
 mod starts;
 mod strays;
+mod tree;
 
 use cluster::Cluster;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -33,7 +35,9 @@ fn main() -> ExitCode {
         eprintln!("the cluster tests are ignored: {error}\nrun them with: sudo cargo xtask test lab");
     }
     let shared: Arc<OnceLock<Cluster>> = Arc::default();
-    let tests = [starts::TESTS, strays::TESTS, kills::TESTS, repeats::TESTS, bad_input::TESTS].concat();
+    let tests =
+        [starts::TESTS, strays::TESTS, kills::TESTS, tree::TESTS, network::TESTS, repeats::TESTS, bad_input::TESTS]
+            .concat();
     let trial = |(name, test): Test| {
         let shared = Arc::clone(&shared);
         Trial::test(name, move || run(test, &shared)).with_ignored_flag(rights.is_err())

@@ -58,7 +58,7 @@ fn parent_of(pid: Pid) -> Option<Pid> {
 
 /// Kills every process on this machine that has this job's name in its environment: what is left when an agent and its
 /// guard are killed at the same moment, and nobody inherits their children who knows of them.
-pub(crate) fn end_job(job: &str) {
+pub(super) fn end_job(job: &str) {
     let mark = format!("SPMD_JOB={job}");
     // A process has no environment for a moment while it begins another program, and children may have been born behind
     // our back: two looks in a row must find nothing.

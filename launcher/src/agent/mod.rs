@@ -5,7 +5,7 @@
 
 mod boot;
 mod control;
-pub(crate) mod descendants;
+mod descendants;
 mod guard;
 mod limits;
 mod lines;

@@ -274,6 +274,7 @@ fn frame(rank: u32, event: Event) -> FromAgent {
     match event {
         Event::Message(FromRank::Hello(hello)) => FromAgent::RankHello { rank, hello },
         Event::Message(FromRank::Finalized) => FromAgent::RankFinalized { rank },
+        Event::Message(FromRank::Insight(insight)) => FromAgent::RankInsight { rank, insight },
         Event::Message(FromRank::Abort { code, message }) => FromAgent::RankAbort { rank, code, message },
         Event::OtherVersion { protocol, version } => FromAgent::RankVersion { rank, protocol, version },
     }

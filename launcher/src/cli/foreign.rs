@@ -161,6 +161,37 @@ const TABLE: &[Foreign] = &[
     foreign(&["mpi"], SRUN, "nothing: ranks are started the same way everywhere"),
 ];
 
+/// Values of options that are spelt the same here but do not take them: option, values, what to write instead. What
+/// stands behind a colon of a value is looked at only when the whole of it is not here.
+const VALUES: &[(&str, &[&str], &str)] = &[
+    ("bind-to", &["l1cache", "l2cache", "l1", "l2", "rr"], "--bind-to core"),
+    ("bind-to", &["board", "machine", "node"], "--bind-to none or package"),
+    ("bind-to", &["cpu-list", "user"], "--map-by rankfile:FILE"),
+    (
+        "bind-to",
+        &["none", "hwthread", "core", "l3", "l3cache", "numa", "package", "socket"],
+        "the word without what follows its colon; --cpus-per-rank N, and --oversubscribe for more ranks than cores",
+    ),
+    ("map-by", &["hwthread"], "--map-by core with --bind-to hwthread"),
+    ("map-by", &["l1cache", "l2cache", "l1", "l2"], "--map-by core"),
+    ("map-by", &["board"], "--map-by package or node"),
+    ("map-by", &["seq", "pe-list"], "--map-by rankfile:FILE"),
+    ("map-by", &["dist"], "--map-by device=nic"),
+    (
+        "rank-by",
+        &["hwthread", "core", "l1cache", "l2cache", "l3cache", "socket", "numa", "board"],
+        "--rank-by fill, or span to take one of each in turn",
+    ),
+];
+
+/// What is said of a value that another launcher takes.
+pub(super) fn value(option: &str, value: &str) -> Option<String> {
+    let find = |word: &str| VALUES.iter().find(|(of, words, _)| *of == option && words.contains(&word));
+    let lower = value.to_ascii_lowercase();
+    let (_, _, instead) = find(&lower).or_else(|| find(lower.split(':').next()?))?;
+    Some(format!("--{option} {value} is a way of other launchers to say it; here: {instead}"))
+}
+
 /// An option of another launcher, named without dashes and value.
 pub(super) fn find(name: &str) -> Option<&'static Foreign> {
     TABLE.iter().find(|foreign| foreign.names.contains(&name))
@@ -205,16 +236,23 @@ mod tests {
                     || arg.get_short().is_some_and(|short| short.to_string() == name)
             }) || name == "version"
         };
+        let advised = |advice: &str, other: &str| {
+            for option in advice.split([' ', ',', ';']).filter(|word| word.starts_with('-')) {
+                let name = option.trim_start_matches('-').trim_end_matches('\'');
+                assert!(known(name), "{option} is advised for {other} and does not exist");
+            }
+        };
         for foreign in TABLE {
             for name in foreign.names {
                 assert!(!known(name), "-{name} is an option here");
             }
             // What stands in quotes is a command's.
             let advice: String = foreign.instead.split('\'').step_by(2).collect();
-            for option in advice.split([' ', ',', ';']).filter(|word| word.starts_with('-')) {
-                let name = option.trim_start_matches('-').trim_end_matches('\'');
-                assert!(known(name), "{option} is advised for -{} and does not exist", foreign.names[0]);
-            }
+            advised(&advice, foreign.names[0]);
+        }
+        for (option, values, instead) in VALUES {
+            assert!(known(option));
+            advised(instead, values[0]);
         }
     }
 
@@ -242,6 +280,37 @@ mod tests {
                     let answered = find(option).is_some_and(|foreign| said.contains(foreign.instead));
                     let taken = words::split(&command, line.to_vec()).options.len() > 1;
                     assert!(answered || taken, "{word} of {peer}: {said}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_value_that_mpirun_takes_for_these_options_is_taken_here_or_answered() {
+        let places = ["hwthread", "core", "l1cache", "l2cache", "l3cache", "socket", "numa", "board"];
+        let bind = ["none", "cpu-list", "core:overload-allowed", "socket:if-supported", "cpu-list:ordered"];
+        // MPICH's.
+        let mpich = ["rr", "user:0,1", "core:2", "machine"];
+        let map = [
+            "slot",
+            "node",
+            "ppr:2:socket",
+            "ppr:1:node:pe=2",
+            "seq",
+            "dist:auto",
+            "core:PE=2",
+            "node:NOOVERSUBSCRIBE",
+        ];
+        let all = [
+            ("--bind-to", [&places[..], &bind, &mpich].concat()),
+            ("--map-by", [&places[..], &map].concat()),
+            ("--rank-by", [&places[..], &["slot", "node"]].concat()),
+        ];
+        for (option, values) in all {
+            for value in values {
+                let line = [option, value, "app"].map(OsString::from);
+                if let Err(failure) = super::super::parse(line.to_vec()) {
+                    assert!(failure.message.contains("; here: "), "{option} {value}: {}", failure.message);
                 }
             }
         }

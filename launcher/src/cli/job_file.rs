@@ -187,6 +187,24 @@ mod tests {
         assert_eq!(apps[1].options.export, ["A=x=\n"]);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_words_of_the_language_give_programs_or_an_error(
+            words in proptest::collection::vec(
+                proptest::sample::select(
+                    &["[[app]]", "[app]", "ranks", "program", "wrap", "wrap_ranks", "environment", "=", "'a'", "\"0-\"", "1", "[", "]",
+                      "{", "}", ",", "é", "\0", "#", " ", "\n"][..]
+                ),
+                0..24
+            )
+        ) {
+            match parse(&words.concat()) {
+                Ok(apps) => proptest::prop_assert!(apps.iter().all(|app| !app.program.is_empty())),
+                Err(message) => proptest::prop_assert!(message.starts_with("job.toml:"), "{}", message),
+            }
+        }
+    }
+
     #[test]
     fn what_is_wrong_is_named_with_line_and_column() {
         for (text, place, part) in [

@@ -5,6 +5,7 @@
 mod apps;
 mod foreign;
 mod help;
+mod insight;
 mod job_file;
 mod placement;
 mod ranges;
@@ -12,6 +13,7 @@ mod texts;
 mod words;
 
 pub use apps::{AppLine, AppOptions};
+pub use insight::InsightOptions;
 pub use placement::{PlacementOptions, Topo};
 pub use ranges::Ranges;
 
@@ -147,6 +149,10 @@ pub struct Options {
     pub status_file: Option<PathBuf>,
 
     #[allow(missing_docs)]
+    #[command(flatten, next_help_heading = "Insight")]
+    pub insight: InsightOptions,
+
+    #[allow(missing_docs)]
     #[command(flatten, next_help_heading = "Placement")]
     pub placement: PlacementOptions,
 }
@@ -241,6 +247,7 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
             value: format!("{time}{seconds}"),
         });
     }
+    settings.extend(options.insight.settings());
     let apps = match &options.job_file {
         // Nothing runs: no program is needed.
         None if split.program.is_empty() && options.placement.dry_run => Vec::new(),

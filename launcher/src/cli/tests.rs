@@ -147,3 +147,27 @@ fn exported_variables_keep_every_byte() {
     assert_eq!(missing, ["NO_SUCH_VARIABLE_HERE"]);
     assert!(exports(&["=x".into()]).is_err() && exports(&["RSRUN_X=1".into()]).is_err());
 }
+
+proptest::proptest! {
+    #[test]
+    fn any_words_give_something_to_do_or_an_error_of_one_line(
+        words in proptest::collection::vec(
+            proptest::sample::select(
+                &["-n", "-np", "-np4", "-n4", "--np=", "-ppn", "2", "-x", "A=1", "=", "-host", "a:2,b", "-H", "--tag", "-tag=host", "--set",
+                  "k=v", "-mca", "--", ":", "app", "-", "--wrap", "'", "-stdin", "all", "--map-by", "ppr:1:node", "-bind-to", "core:x",
+                  "config", "topo", "--timeout", "5min", "-é", "--é=é", "", "-rf", "-l", "--timeout=1e999"][..]
+            ),
+            0..8
+        )
+    ) {
+        match parse(self::words(&words)) {
+            Ok(Invocation::Run(run)) => {
+                proptest::prop_assert!(!run.apps.is_empty() || run.options.placement.dry_run);
+            }
+            Ok(_) => {}
+            Err(failure) => {
+                proptest::prop_assert!(!failure.message.is_empty() && !failure.message.contains('\n'), "{}", failure.message);
+            }
+        }
+    }
+}

@@ -146,9 +146,16 @@ pub(super) fn on_failure(text: &str) -> Result<OnFailure, String> {
     }
 }
 
-/// What is said of an option that another launcher has.
+/// What is said of an option, or of an option's value, that another launcher has.
 pub(super) fn foreign(error: &clap::Error) -> Option<String> {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
+    if let (Some(ContextValue::String(option)), Some(ContextValue::String(value))) =
+        (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
+    {
+        // `--bind-to <WHAT>`
+        let option = option.split(' ').next()?.trim_start_matches('-');
+        return foreign::value(option, value);
+    }
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) =
         (error.kind(), error.get(ContextKind::InvalidArg))
     else {

@@ -12,20 +12,22 @@ mod retry;
 mod ssh;
 mod ssh_config;
 pub mod stream;
+mod waiting;
 
 use crate::exit::{ExitCode, Failure};
 use crate::hosts::HostSpec;
 use retry::Cause;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use spmd::bootstrap::messages::FromAgent;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 use stream::{AgentStream, StreamError, Tail};
+use waiting::{Inbox, Order};
+pub(crate) use waiting::{Outgoing, Waker};
 
 /// Which SSH client is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,15 +68,10 @@ pub enum LinkEvent {
     Stage(String),
     /// The agent said something.
     Frame(FromAgent),
+    /// The agent is lost, and its guard has not ended in order: nobody there has seen to it that nothing is left.
+    Unguarded,
     /// The link is down and its thread ends; why, unless it was expected.
     Ended(Failure),
-}
-
-/// What a link's thread is told.
-#[derive(Debug)]
-enum Order {
-    Send(Vec<u8>),
-    Close,
 }
 
 /// The handle on one link.
@@ -123,7 +120,7 @@ pub fn open(spec: &HostSpec, how: &How, deliver: impl Fn(LinkEvent) + Send + 'st
             before: String::new(),
         };
         let mut session =
-            Session { spec, how, nonce, inbox: Inbox { inbox, waker }, intake, cause: Cause::Final, waits };
+            Session { spec, how, nonce, inbox: Inbox::new(inbox, waker), intake, cause: Cause::Final, waits };
         let failure = session.run();
         (session.intake.deliver)(LinkEvent::Ended(failure));
     })?;
@@ -236,8 +233,11 @@ impl Session {
         }
     }
 
-    /// The failure of a link whose agent was there.
-    fn lost(&self, how: &str) -> Failure {
+    /// The failure of a link whose agent was there, with the exit code of its guard, if there was one.
+    fn lost(&self, how: &str, code: Option<i32>) -> Failure {
+        if code != Some(i32::from(ExitCode::Internal.number())) {
+            (self.intake.deliver)(LinkEvent::Unguarded);
+        }
         let said = match self.intake.errors.text() {
             said if said.is_empty() => String::new(),
             said => format!("; it said: {said}"),
@@ -314,131 +314,6 @@ impl Intake {
         let texts = [self.stream.noise(), self.errors.text()];
         texts.iter().filter(|t| !t.is_empty()).map(String::as_str).collect::<Vec<_>>().join(" | ")
     }
-}
-
-/// Orders for the thread, and what wakes it from its poll.
-struct Inbox {
-    inbox: Receiver<Order>,
-    waker: Waker,
-}
-
-impl Inbox {
-    /// Takes all orders: frames are appended to `outgoing`. `true`: the link must end.
-    fn take(&self, outgoing: &mut Outgoing) -> bool {
-        self.waker.reset();
-        loop {
-            match self.inbox.try_recv() {
-                Ok(Order::Send(frame)) => outgoing.push(&frame),
-                Ok(Order::Close) | Err(std::sync::mpsc::TryRecvError::Disconnected) => return true,
-                Err(std::sync::mpsc::TryRecvError::Empty) => return false,
-            }
-        }
-    }
-}
-
-impl Inbox {
-    /// Waits for the pause to end; `true`: the link must end.
-    fn closed_within(&self, pause: Duration) -> bool {
-        let until = Instant::now() + pause;
-        // Nothing is sent to an agent that has not spoken.
-        let mut outgoing = Outgoing::default();
-        loop {
-            if self.take(&mut outgoing) {
-                return true;
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            let mut fds = [PollFd::new(&self.waker, PollFlags::IN)];
-            if left.is_zero() || poll_for(&mut fds, Some(left)).is_err() {
-                return false;
-            }
-        }
-    }
-}
-
-/// Bytes that wait to be written.
-#[derive(Debug, Default)]
-pub(crate) struct Outgoing {
-    bytes: Vec<u8>,
-    written: usize,
-}
-
-impl Outgoing {
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
-        if self.written == self.bytes.len() {
-            self.bytes.clear();
-            self.written = 0;
-        }
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.len() - self.written
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Writes as much as `write` takes without blocking.
-    pub(crate) fn flush(&mut self, mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<usize> {
-        let before = self.len();
-        while !self.is_empty() {
-            match write(&self.bytes[self.written..]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => self.written += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
-        }
-        // What has been written is given back when it is the larger part.
-        if self.written > self.len() {
-            self.bytes.drain(..self.written);
-            self.written = 0;
-        }
-        Ok(before - self.len())
-    }
-}
-
-/// Wakes a thread from `poll`.
-#[derive(Clone, Debug)]
-pub struct Waker(Arc<OwnedFd>);
-
-impl Waker {
-    /// A waker that has not been used.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
-    }
-
-    /// Makes the descriptor readable until the thread that waits for it has looked.
-    pub fn wake(&self) {
-        // Fails only when the counter is full: then it is readable already.
-        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
-    }
-
-    fn reset(&self) {
-        let _ = rustix::io::read(&*self.0, &mut [0_u8; 8]);
-    }
-}
-
-impl AsFd for Waker {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-/// `poll` that is not ended by signals; `true` when something is ready, `false` when the time is over.
-fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<bool> {
-    let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
-    match poll(fds, timeout.as_ref()) {
-        Ok(ready) => Ok(ready > 0),
-        Err(rustix::io::Errno::INTR) => Ok(true),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn is_ready(fd: &PollFd<'_>) -> bool {
-    !(fd.revents() & (PollFlags::IN | PollFlags::OUT | PollFlags::HUP | PollFlags::ERR)).is_empty()
 }
 
 /// A random word for the marker line, so that noise cannot look like it. Not a secret.

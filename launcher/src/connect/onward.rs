@@ -5,7 +5,7 @@
 
 use super::{How, SshClient};
 use crate::hosts::HostSpec;
-use spmd::bootstrap::messages::{Onward, Reach};
+use spmd::bootstrap::onward::{Onward, Reach};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};

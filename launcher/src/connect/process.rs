@@ -3,7 +3,8 @@
 //! Carries bytes between the child's pipes and the link; decides how long a child may take to go away.
 
 use super::child::{Child, Start};
-use super::{Outgoing, Session, command, is_ready, poll_for, retry};
+use super::waiting::{is_ready, poll_for};
+use super::{Outgoing, Session, command, retry};
 use crate::exit::{ExitCode, Failure};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{PidfdFlags, Signal, WaitStatus, kill_process_group, pidfd_open};
@@ -74,11 +75,11 @@ pub(super) fn run(session: &mut Session, command: &Command, kind: Kind) -> Failu
         }
     }
     let described = describe(status);
+    let code = status.and_then(|s| s.exit_status());
     match end {
         End::Failed(failure) => failure,
-        _ if session.intake.stream.is_open() => session.lost(&described),
+        _ if session.intake.stream.is_open() => session.lost(&described, code),
         _ => {
-            let code = status.and_then(|s| s.exit_status());
             if kind == Kind::External {
                 session.cause = retry::cause(code, &session.intake.said());
             }

@@ -6,7 +6,8 @@
 use super::known_hosts::{KnownHosts, Verdict, key_type};
 use super::retry::Cause;
 use super::ssh_config::SshHost;
-use super::{Outgoing, Session, command, poll_for};
+use super::waiting::poll_for;
+use super::{Outgoing, Session, command};
 use crate::exit::{ExitCode, Failure};
 use rustix::event::{PollFd, PollFlags};
 use ssh2::{BlockDirections, Channel, MethodType};
@@ -273,9 +274,13 @@ fn serve(session: &mut Session, ssh: &ssh2::Session, socket: &TcpStream, mut cha
         Ok(Some(failure)) => failure,
         Ok(None) => {
             let (status, code) = exit_status(ssh, &mut channel);
-            if session.intake.stream.is_open() { session.lost(&status) } else { session.not_started(&status, code) }
+            if session.intake.stream.is_open() {
+                session.lost(&status, code)
+            } else {
+                session.not_started(&status, code)
+            }
         }
-        Err(error) if session.intake.stream.is_open() => session.lost(&format!("the connection failed: {error}")),
+        Err(error) if session.intake.stream.is_open() => session.lost(&format!("the connection failed: {error}"), None),
         Err(error) => session.not_started(&format!("the connection failed: {error}"), None),
     }
 }
@@ -341,5 +346,42 @@ fn exit_status(ssh: &ssh2::Session, channel: &mut Channel) -> (String, Option<i3
     match channel.exit_status() {
         Ok(code) => (format!("ended with exit code {code}"), Some(code)),
         Err(error) => (format!("ended: {}", error.message()), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::connect::{How, LinkEvent, SshClient, open};
+    use crate::hosts::HostSpec;
+    use std::net::TcpListener;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn a_link_to_a_host_that_never_speaks_can_be_left_and_one_that_has_ended_need_not() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let how = How {
+            stdin: None,
+            agent_command: None,
+            ssh: SshClient::Builtin,
+            timeout: Duration::from_secs(600),
+            patience: Duration::from_secs(1),
+            executable: "/r".into(),
+            open_files: None,
+            own_hostname: String::new(),
+        };
+        let port = Some(silent.local_addr().unwrap().port());
+        let spec = HostSpec { name: "127.0.0.1".into(), port, place: "-host".into(), ..HostSpec::this_machine() };
+        let (sender, events) = channel();
+        let link = open(&spec, &how, move |event| drop(sender.send(event))).unwrap();
+        let connection = silent.accept().unwrap();
+        while !link.can_be_left() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // It hangs up: the thread is free again, and told to end.
+        link.close();
+        drop(connection);
+        while !matches!(events.recv().unwrap(), LinkEvent::Ended(_)) {}
+        assert!(!link.can_be_left());
     }
 }

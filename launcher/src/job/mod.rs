@@ -4,9 +4,12 @@
 
 mod agreement;
 pub mod apps;
+mod insight;
 pub mod lines;
 mod preflight;
+mod prepare;
 mod release;
+mod signals;
 pub mod sink;
 pub mod state;
 mod status;

@@ -11,6 +11,7 @@ mod placing;
 mod ranks;
 mod report;
 mod signals;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -80,6 +81,8 @@ pub enum Event {
     Stage(usize, String),
     /// An agent said something.
     Frame(usize, FromAgent),
+    /// The link that ends now leads to a host where nobody has seen to it that nothing is left.
+    Unguarded(usize),
     /// A link is down; why, unless that was expected.
     Ended(usize, Failure),
     /// The launcher got a signal.
@@ -164,6 +167,8 @@ enum Link {
     Started,
     /// The agent has confirmed that nothing is left.
     Done,
+    /// The agent and its guard were lost; until when another agent may take to end what they left.
+    Sweeping(Instant),
 }
 
 #[derive(Clone, Debug)]
@@ -172,6 +177,8 @@ struct HostState {
     /// The host through which it is reached; `None`: directly.
     parent: Option<usize>,
     stage: String,
+    /// See [`Event::Unguarded`].
+    unguarded: bool,
     /// From its hello.
     cores: u32,
     machine: String,
@@ -220,8 +227,6 @@ pub struct Job {
     strays: HashSet<(usize, String)>,
     signals: Signals,
     report: Option<Report>,
-    /// An agent was lost that had ranks.
-    lost_agent: bool,
     /// The user was told that a host is not reached as planned.
     went_direct: bool,
     /// Ranks that failed while the others went on.
@@ -239,6 +244,7 @@ impl Job {
             link: Link::Gone,
             parent: None,
             stage: "waiting for its turn".to_string(),
+            unguarded: false,
             cores: 0,
             machine: String::new(),
             agent_pid: 0,
@@ -260,7 +266,6 @@ impl Job {
             strays: HashSet::new(),
             signals: Signals::default(),
             report: None,
-            lost_agent: false,
             went_direct: false,
             failed: 0,
             farewells: Farewells::default(),
@@ -313,7 +318,7 @@ impl Job {
             return None;
         }
         let connecting = self.hosts.iter().filter_map(|h| match h.link {
-            Link::Connecting(until) => Some(until),
+            Link::Connecting(until) | Link::Sweeping(until) => Some(until),
             _ => None,
         });
         let phase = match self.phase {
@@ -342,11 +347,6 @@ impl Job {
             ended: since(rank.ended),
         });
         ranks.collect()
-    }
-
-    /// The name of the job, if an agent of it was lost whose ranks may have left something.
-    pub fn lost_agent(&self) -> Option<&str> {
-        self.lost_agent.then_some(self.plan.start.job.as_str())
     }
 
     /// Why the job failed; `None` when every rank exited with 0.

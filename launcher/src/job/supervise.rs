@@ -2,28 +2,25 @@
 //!
 //! One thread runs the loop; all others only send it events.
 
-use super::apps;
+use super::insight::Collector;
 use super::lines::Chunk;
 use super::preflight;
-use super::sink::{self, Sink, SinkEvent, Style};
-use super::state::{Action, Ending, Event, Job, Plan, Tree};
+use super::prepare::{self, internal};
+use super::signals;
+use super::sink::{Sink, SinkEvent};
+use super::state::{Action, Ending, Event, Job};
 use super::status::{Destination, Status};
 use super::stdin::Stdin;
 use super::watch::Watch;
-use super::wishes::{self, Wishes};
-use crate::agent::descendants;
-use crate::cli::{self, OnFailure, Run};
-use crate::connect::{self, How, Link, LinkEvent, SshClient};
+use crate::cli::Run;
+use crate::connect::{self, How, Link, LinkEvent};
 use crate::exit::{ExitCode, Failure};
-use crate::hosts::{self, HostSpec};
-use crate::map;
 use crate::report::Format;
-use crate::settings::{self, Settings};
-use crate::{progress, sys};
+use crate::{progress, settings, sys};
 use rustix::process::{Resource, Signal, getpid, getrlimit, kill_process};
 use spmd::bootstrap::frame;
-use spmd::bootstrap::messages::{FromAgent, FromBelow, JobKey, Start, StdinTarget, ToAgent};
-use spmd::config::keys;
+use spmd::bootstrap::messages::{FromAgent, ToAgent};
+use spmd::bootstrap::onward::FromBelow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,9 +29,6 @@ use std::time::{Duration, Instant};
 
 /// How long links that were closed may take to end: a local agent needs as long as its ranks.
 const LINKS_END: Duration = Duration::from_millis(2500);
-
-/// Up to so many hosts `launch.tree=auto` connects to all of them directly: that needs no keys on other hosts.
-const FLAT_UP_TO: usize = 512;
 
 /// What reaches the loop.
 enum Message {
@@ -75,14 +69,20 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     let open_files = sys::raise_open_files();
     let settings = settings::load(run.options.config.as_deref(), run.settings.clone())?;
     preflight::not_a_task_of_many(|name| std::env::var(name).ok())?;
-    let (mut plan, missing) = plan(run, &settings)?;
-    let how = how(&settings, open_files, &plan)?;
-    plan.tree = tree(&settings, &how, &plan);
-    let style = style(&run.options, plan.start.output_window)?;
+    let (mut plan, missing) = prepare::plan(run, &settings)?;
+    let how = prepare::how(&settings, open_files, &plan)?;
+    plan.tree = prepare::tree(&settings, &how, &plan);
+    let style = prepare::style(&run.options, plan.start.output_window)?;
+    let insight = Collector::begin(&settings.snapshot)?;
     // Not before: while files are read, which may take for ever, a signal must end us as it ends any program.
-    watch_signals(sender.clone()).map_err(|e| internal(&format!("signals: {e}")))?;
+    let signalled = sender.clone();
+    signals::watch(move |signal| {
+        let message = if signal == libc::SIGCONT { Message::Continued } else { Message::Job(Event::Signal(signal)) };
+        signalled.send(message).is_ok()
+    })
+    .map_err(|e| internal(&format!("signals: {e}")))?;
     let report = sender.clone();
-    let needed = needed(&plan);
+    let needed = prepare::needed(&plan);
     let direct = plan.tree.as_ref().map_or(needed, |tree| tree.radix.min(needed));
     preflight::open_files(direct, getrlimit(Resource::Nofile).current)?;
     let sink = Sink::start(style, move |event| {
@@ -118,15 +118,12 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
         watch: Watch::new(begun),
         progress: progress::is_possible().then(|| begun + progress::PATIENCE),
         report_phases: run.options.phases.then_some(run.options.placement.report_format),
+        insight,
         shows,
         picture,
         failure: None,
     };
     supervisor.run(&receiver, status)
-}
-
-fn internal(message: &str) -> Failure {
-    Failure::new(ExitCode::Internal, message)
 }
 
 struct Supervisor {
@@ -140,6 +137,7 @@ struct Supervisor {
     /// When the progress line is due; none: not any more, or there is no terminal.
     progress: Option<Instant>,
     report_phases: Option<Format>,
+    insight: Collector,
     /// Reports are what was asked for, and belong on standard output.
     shows: bool,
     /// Where the picture goes.
@@ -173,6 +171,7 @@ impl Supervisor {
                 }
                 Ok(Message::Drained) | Err(_) => Event::Tick,
             };
+            let event = self.insight.pick(event);
             let now = Instant::now();
             self.watch.event(now, &event);
             self.show_progress(now);
@@ -313,6 +312,7 @@ impl Supervisor {
             match messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Message::Job(Event::Ended(host, _))) => drop(self.links.remove(&host)),
                 Ok(Message::Job(Event::Signal(_))) | Err(_) => break,
+                Ok(Message::Job(event @ Event::Frame(..)) | Message::Below(_, event)) => drop(self.insight.pick(event)),
                 Ok(Message::Job(event @ Event::OutputBroken(_))) => drop(self.job.handle(Instant::now(), event)),
                 Ok(_) => {}
             }
@@ -323,8 +323,10 @@ impl Supervisor {
             Some(Format::Json) => self.sink.show(format!("{}\n", self.watch.report_json(Instant::now()))),
             None => {}
         }
-        if let Some(job) = self.job.lost_agent() {
-            descendants::end_job(job);
+        match self.insight.end(self.job.ranks().len()) {
+            Ok(text) if text.is_empty() => {}
+            Ok(text) => self.sink.show(text),
+            Err(failure) => self.failure = self.failure.take().or(Some(failure)),
         }
         self.sink.close(self.job.outcome().is_some());
         while let Ok(message) = messages.recv() {
@@ -352,6 +354,7 @@ fn message(host: usize, event: LinkEvent, sink: &Sink) -> Option<Message> {
             let host = host as usize;
             let event = match said {
                 FromBelow::Stage(stage) => LinkEvent::Stage(stage),
+                FromBelow::Unguarded => LinkEvent::Unguarded,
                 FromBelow::Ended(reason) => LinkEvent::Ended(internal(&reason)),
                 FromBelow::Message(bytes) => match frame::decode(&bytes) {
                     // One within another would never end.
@@ -367,6 +370,7 @@ fn message(host: usize, event: LinkEvent, sink: &Sink) -> Option<Message> {
         }
         LinkEvent::Stage(stage) => Message::Job(Event::Stage(host, stage)),
         LinkEvent::Frame(frame) => Message::Job(Event::Frame(host, frame)),
+        LinkEvent::Unguarded => Message::Job(Event::Unguarded(host)),
         LinkEvent::Ended(failure) => Message::Job(Event::Ended(host, failure)),
     })
 }
@@ -374,144 +378,4 @@ fn message(host: usize, event: LinkEvent, sink: &Sink) -> Option<Message> {
 /// A host's number as agents know it.
 fn number(host: usize) -> u32 {
     u32::try_from(host).unwrap_or(u32::MAX)
-}
-
-fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
-    let watched = [
-        libc::SIGINT,
-        libc::SIGTERM,
-        libc::SIGHUP,
-        libc::SIGQUIT,
-        libc::SIGUSR1,
-        libc::SIGUSR2,
-        libc::SIGTSTP,
-        libc::SIGCONT,
-        libc::SIGWINCH,
-    ];
-    // What rsrun was started to ignore stays ignored: `nohup rsrun`, or `rsrun &` in a shell without job control.
-    let mut signals =
-        signal_hook::iterator::Signals::new(watched.into_iter().filter(|signal| !sys::is_ignored(*signal)))?;
-    std::thread::Builder::new().name("signals".to_string()).spawn(move || {
-        for signal in signals.forever() {
-            let message =
-                if signal == libc::SIGCONT { Message::Continued } else { Message::Job(Event::Signal(signal)) };
-            if sender.send(message).is_err() {
-                return;
-            }
-        }
-    })?;
-    Ok(())
-}
-
-/// The plan of the job, and the names of `-x` variables that are not set here.
-fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>), Failure> {
-    let options = &run.options;
-    let snapshot = &settings.snapshot;
-    let mut hosts = match (&options.hostfile, options.host.as_slice()) {
-        (Some(file), _) => hosts::file::read(file).map_err(|e| Failure::new(ExitCode::Data, e.to_string()))?,
-        (None, []) => vec![HostSpec::this_machine()],
-        (None, lists) => hosts::list::parse(lists).map_err(|e| Failure::new(ExitCode::Usage, e))?,
-    };
-    let (apps, missing) = apps::plan(&run.apps, run.ranks())?;
-    let Wishes { request, detail, topologies, report, ending } = wishes::understand(run, &mut hosts)?;
-    let key: [u8; 32] = crate::random(32).try_into().map_err(|_| internal("a key has 32 bytes"))?;
-    let start = Start {
-        job: crate::random_hex(8),
-        key: JobKey(key),
-        snapshot: snapshot.clone(),
-        host_of: Vec::new(),
-        hosts: Arc::default(),
-        host: 0,
-        apps: Vec::new(),
-        app_of: Vec::new(),
-        files_read: settings.files_read.clone(),
-        variables_read: settings.variables_read.clone(),
-        oversubscribed: false,
-        placements: Vec::new(),
-        stdin: options.stdin,
-        prompts: None,
-        output_window: output_window(run.ranks()),
-        survives: false,
-    };
-    let plan = Plan {
-        hosts_named: !hosts.iter().all(HostSpec::is_default),
-        hosts,
-        apps,
-        placement: request,
-        detail,
-        topologies,
-        shown: report,
-        ending,
-        same_machine_allowed: !snapshot.get(keys::LAUNCH_AGENT).is_empty(),
-        snapshot_hash: snapshot.hash(),
-        start,
-        tree: None,
-        window: usize::try_from(snapshot.get(keys::LAUNCH_WINDOW)).unwrap_or(usize::MAX),
-        connect_timeout: snapshot.get(keys::LAUNCH_CONNECT_TIMEOUT),
-        start_timeout: Some(snapshot.get(keys::LAUNCH_START_TIMEOUT)).filter(|time| !time.is_zero()),
-        grace: snapshot.get(keys::LAUNCH_GRACE),
-        timeout: options.timeout,
-        keep_going: options.on_failure == OnFailure::Continue,
-        interactive: rustix::termios::isatty(rustix::stdio::stdin()),
-    };
-    Ok((plan, missing))
-}
-
-/// How many bytes of one rank's output may be under way. All ranks together: not much more than 16 MiB.
-fn output_window(ranks: Option<u32>) -> u32 {
-    ((16 << 20) / ranks.unwrap_or(64).max(1)).clamp(16 << 10, 256 << 10)
-}
-
-fn style(options: &cli::Options, window: u32) -> Result<Style, Failure> {
-    let directory = options.output_dir.clone();
-    if let Some(directory) = &directory {
-        sink::prepare(directory, options.output_overwrite).map_err(|reason| {
-            Failure::new(ExitCode::Directory, format!("--output-dir {}: {reason}", directory.display()))
-        })?;
-    }
-    let tag = options.tag.unwrap_or_default();
-    Ok(Style { tag, timestamp: options.timestamp, directory, copy: options.tee, window })
-}
-
-/// How many of the hosts, in order, may be contacted.
-fn needed(plan: &Plan) -> usize {
-    let slots: Vec<_> = plan.hosts.iter().map(|host| host.slots).collect();
-    map::needed(&slots, plan.placement.ranks)
-}
-
-/// Whether hosts are reached through each other, and how.
-fn tree(settings: &Settings, how: &How, plan: &Plan) -> Option<Tree> {
-    let wanted = match settings.snapshot.get(keys::LAUNCH_TREE).as_str() {
-        "on" => true,
-        "off" => false,
-        _ => needed(plan) > FLAT_UP_TO,
-    };
-    let local = |host: &HostSpec| match &how.agent_command {
-        Some(_) => host.is_default(),
-        None => host.is_local(&how.own_hostname),
-    };
-    wanted.then(|| Tree {
-        radix: usize::try_from(settings.snapshot.get(keys::LAUNCH_TREE_RADIX)).unwrap_or(usize::MAX),
-        local: plan.hosts.iter().map(local).collect(),
-    })
-}
-
-fn how(settings: &Settings, open_files: Option<u64>, plan: &Plan) -> Result<How, Failure> {
-    let snapshot = &settings.snapshot;
-    // One rank on this machine reads our input itself, as if there was no launcher. Not from a terminal: that gives its
-    // input to one group of processes only, and ours it is that gets ^C.
-    let direct = matches!(plan.start.stdin, StdinTarget::Rank(_)) && !plan.interactive;
-    let stdin = if direct { rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).ok() } else { None };
-    let executable: PathBuf =
-        std::env::current_exe().map_err(|e| internal(&format!("the path of rsrun itself cannot be found: {e}")))?;
-    Ok(How {
-        agent_command: Some(snapshot.get(keys::LAUNCH_AGENT)).filter(|command| !command.is_empty()),
-        ssh: SshClient::named(&snapshot.get(keys::LAUNCH_SSH)),
-        timeout: snapshot.get(keys::LAUNCH_CONNECT_TIMEOUT),
-        patience: snapshot.get(keys::LAUNCH_WAIT_FOR_HOSTS),
-        executable,
-        stdin: stdin.map(Arc::new),
-        open_files,
-        own_hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-    })
 }

@@ -74,7 +74,8 @@ impl Watch {
             }
             Event::Ended(host, _) => drop(self.waiting.remove(host)),
             Event::Frame(host, frame) => match frame {
-                FromAgent::Hello { .. } => {
+                // Later ones are no part of the start.
+                FromAgent::Hello { .. } if self.told.count == 0 => {
                     self.waiting.remove(host);
                     self.agents.note(now);
                 }

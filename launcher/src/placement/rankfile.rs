@@ -152,7 +152,9 @@ fn entry(line: &str, at: String) -> Result<Entry, (usize, String)> {
 }
 
 fn place(start: usize, word: &str) -> Result<Place, (usize, String)> {
-    let (kind, value) = word.split_once('=').unwrap_or((word, ""));
+    let Some((kind, value)) = word.split_once('=') else {
+        return Err((start, format!("`{word}` has no value: slot=CORES, slot=PACKAGE:CORES, numa=DOMAIN[:CORES]")));
+    };
     let value_at = start + kind.len() + 1;
     let index =
         |text: &str| text.parse().map_err(|_| (value_at, format!("`{text}` is not a logical number: write 0, 1, 2 …")));
@@ -323,12 +325,31 @@ mod tests {
         assert!(error("rank 0=a slot=1 slot=2").starts_with("ranks:1:17: `slot=2` is too much"));
         assert!(error("rank 0=+nx").starts_with("ranks:1:8: `+nx`"));
         assert!(error("# nothing\n").contains("no rank stands"));
+        for word in ["slot", "numa", "é"] {
+            assert!(error(&format!("rank 0=a {word}")).starts_with(&format!("ranks:1:10: `{word}` has no value")));
+        }
         assert!(error("rank 99999999999=a").starts_with("ranks:1:6: `99999999999` is not the number"));
         assert!(error("rank 0=a slot=0-99999999").starts_with("ranks:1:15: `0-99999999` is not a core"));
         assert!(error("rank 0 = a").starts_with("ranks:1:6: `0` has no host"));
         assert!(error("rank 0=a \\\nslot=0").starts_with("ranks:1:10: "));
         let many: String = (0..100).map(|rank| format!("rank {rank}=a slot=0-65535\n")).collect();
         assert!(error(&many).contains("more than 4194304 cores"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_words_of_the_language_give_entries_or_an_error(
+            words in proptest::collection::vec(
+                proptest::sample::select(&["rank", "0", "1=", "=a", "=+n", "slot", "numa", "=", ":", "0-", "3", ",", "*", "é", "#", " ", "\n"][..]),
+                0..20
+            )
+        ) {
+            let text = words.concat();
+            match parse("ranks", &text) {
+                Ok(entries) => proptest::prop_assert!(!entries.is_empty()),
+                Err(error) => proptest::prop_assert!(error.line >= 1 && error.column >= 1 && !error.reason.is_empty()),
+            }
+        }
     }
 
     #[test]

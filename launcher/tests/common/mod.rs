@@ -105,20 +105,22 @@ pub fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_rsrun")
 }
 
-/// The program `examples/rank.rs`. Plain `cargo test` builds it along, `cargo test --test NAME` does not.
+/// The program `examples/rank.rs`.
 pub fn rank_program() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let folder = Path::new(binary()).parent().unwrap();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "rsrun", "--example", "rank"]);
-        if folder.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success(), "examples/rank.rs cannot be built");
-        folder.join("examples/rank")
-    };
-    BUILT.get_or_init(build).clone()
+    BUILT.get_or_init(|| example_program("rank")).clone()
+}
+
+/// A program of `examples/`. Plain `cargo test` builds it along, `cargo test --test NAME` does not.
+pub fn example_program(name: &str) -> PathBuf {
+    let folder = Path::new(binary()).parent().unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", "rsrun", "--example", name]);
+    if folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().unwrap().success(), "examples/{name}.rs cannot be built");
+    folder.join("examples").join(name)
 }
 
 /// A run that has ended.

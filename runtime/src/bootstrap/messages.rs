@@ -4,12 +4,14 @@
 //! is refused with both versions named instead of with a decoding error.
 
 use super::node::{Detail, Node, Placement};
+use super::onward::{FromBelow, Reach};
 use crate::config::{Snapshot, Value};
 use crate::memory::Activity;
+use crate::statistics::Statistics;
+use crate::trace::RankTrace;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The version of every message in this module and of the wire between ranks. Raised whenever one of them changes.
 pub const PROTOCOL: u32 = 3;
@@ -159,51 +161,6 @@ pub enum ToAgent {
         /// The signal that ranks get first: SIGTERM, or the one that the launcher got.
         signal: i32,
     },
-}
-
-/// Hosts that an agent is to connect to for the launcher, and how.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reach {
-    /// A command instead of SSH (`launch.agent`).
-    pub command: Option<String>,
-    /// The SSH client (`launch.ssh`).
-    pub ssh: String,
-    /// How long a host may take to say hello (`launch.connect_timeout`).
-    pub timeout: Duration,
-    /// How long a host that does not listen is tried (`launch.wait_for_hosts`).
-    pub patience: Duration,
-    /// Where the agent's program is on every host.
-    pub executable: Bytes,
-    /// The hosts.
-    pub hosts: Vec<Onward>,
-}
-
-/// One host that an agent is to connect to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Onward {
-    /// Its number in the launcher's list.
-    pub host: u32,
-    /// Its name or address.
-    pub name: String,
-    /// The user to log in as.
-    pub user: Option<String>,
-    /// The SSH port.
-    pub port: Option<u16>,
-    /// The private key to log in with, a path on the agent's host.
-    pub identity: Option<Bytes>,
-    /// The file of host keys, a path on the agent's host.
-    pub known_hosts: Option<Bytes>,
-}
-
-/// What comes from a host that is reached through another agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum FromBelow {
-    /// What the connection is doing.
-    Stage(String),
-    /// A [`FromAgent`], encoded; never one from below itself.
-    Message(#[serde(with = "serde_bytes")] Bytes),
-    /// The connection is down, and why.
-    Ended(String),
 }
 
 /// Who reads the launcher's standard input.
@@ -363,6 +320,13 @@ pub enum FromAgent {
         /// The rank.
         rank: u32,
     },
+    /// What the rank has counted or recorded.
+    RankInsight {
+        /// The rank.
+        rank: u32,
+        /// What it said.
+        insight: Insight,
+    },
     /// The rank asks for the end of the whole job.
     RankAbort {
         /// The rank.
@@ -446,6 +410,17 @@ pub enum FromRank {
         /// Why.
         message: String,
     },
+    /// What it has counted or recorded.
+    Insight(Insight),
+}
+
+/// What a rank tells of itself when the configuration asks for it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Insight {
+    /// What it has counted; replaces what it said before.
+    Statistics(Box<Statistics>),
+    /// What it has recorded.
+    Trace(Box<RankTrace>),
 }
 
 /// From an agent to one of its ranks.

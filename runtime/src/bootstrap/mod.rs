@@ -8,6 +8,7 @@ pub mod frame;
 mod inherited;
 pub mod messages;
 pub mod node;
+pub mod onward;
 #[cfg(not(loom))]
 pub(crate) mod rank;
 mod runs;

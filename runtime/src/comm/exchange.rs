@@ -3,10 +3,12 @@
 use super::Communicator;
 use crate::{
     element::Signature,
+    engine::Span,
     engine::operation::{self, Expected, Landing, Lent, OperationId, Source as From_},
     error::Result,
     matching::Pattern,
     memory::{Activity, Operation},
+    trace::What,
     transport::record::{Header, Kind},
 };
 
@@ -31,9 +33,13 @@ pub struct Exchange<'a> {
     /// The number of the exchange in its communicator, in the upper half of every tag.
     number: u64,
     operation: Operation,
+    /// The size hint that its messages go by.
+    hint: usize,
     call: u64,
     pending: Vec<Pending>,
     completed: Vec<u32>,
+    /// Recorded from begin to end.
+    _span: Span<'a>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,9 +66,11 @@ impl<B: Buffers + ?Sized> operation::Buffers for Adapter<'_, B> {
 }
 
 impl<'a> Exchange<'a> {
-    pub(super) fn new(communicator: &'a Communicator, operation: Operation, number: u64) -> Self {
+    pub(super) fn new(communicator: &'a Communicator, operation: Operation, number: u64, hint: usize) -> Self {
         let call = communicator.runtime().lock().new_call();
-        Exchange { communicator, number, operation, call, pending: Vec::new(), completed: Vec::new() }
+        let activity = Activity::Collective { operation, number: counted(number) };
+        let _span = communicator.runtime().span(What::Call(activity));
+        Exchange { communicator, number, operation, hint, call, pending: Vec::new(), completed: Vec::new(), _span }
     }
 
     fn context(&self) -> u64 {
@@ -88,7 +96,7 @@ impl<'a> Exchange<'a> {
             ..Header::new(Kind::Eager)
         };
         let lent = From_::Lent(Lent { call: self.call, number: op });
-        let id = self.communicator.runtime().lock().start_send(peer, header, self.communicator.inner.hint, lent)?;
+        let id = self.communicator.runtime().lock().start_send(peer, header, self.hint, lent)?;
         self.pending.push(Pending { op, id, sends: true });
         Ok(())
     }
@@ -134,8 +142,7 @@ impl<'a> Exchange<'a> {
         }
         let (pending, completed) = (&mut self.pending, &mut self.completed);
         let mut adapter = Adapter { call: self.call, buffers };
-        let number = u32::try_from(self.number.saturating_add(1)).unwrap_or(u32::MAX);
-        let activity = Activity::Collective { operation: self.operation, number };
+        let activity = Activity::Collective { operation: self.operation, number: counted(self.number) };
         self.communicator.runtime().wait(activity, &mut adapter, |engine, adapter| {
             let mut failed = None;
             pending.retain(|operation| {
@@ -158,6 +165,11 @@ impl<'a> Exchange<'a> {
         })?;
         Ok(&self.completed)
     }
+}
+
+/// The number of an exchange as people count.
+fn counted(number: u64) -> u32 {
+    u32::try_from(number.saturating_add(1)).unwrap_or(u32::MAX)
 }
 
 impl Drop for Exchange<'_> {

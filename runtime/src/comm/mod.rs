@@ -2,9 +2,13 @@
 //!
 //! Ranks here are those of the communicator; everything below knows ranks of the world only.
 
+mod agreement;
 mod buffer;
 mod exchange;
+mod heap;
+mod hint;
 mod request;
+mod shrink;
 mod split;
 
 pub use exchange::{Buffers, Exchange};
@@ -20,10 +24,12 @@ use crate::{
     },
     error::{Error, Result},
     matching::Pattern,
-    memory::{Activity, Operation},
+    memory::{Activity, Operation, Segment},
     transport::record::{Header, Kind},
 };
 use buffer::{Growing, LentPair};
+use hint::Hint;
+pub(crate) use hint::Requested;
 use rustc_hash::FxHashMap;
 use std::{
     any::{Any as AnyType, TypeId},
@@ -41,6 +47,23 @@ pub(crate) struct Shared {
     pub(crate) hosts: Vec<Host>,
     /// For every rank of the world its host.
     pub(crate) host_of: Vec<u32>,
+    /// The ranks that share memory with this one; none where there is nobody or that is not allowed.
+    pub(crate) near: Option<Near>,
+}
+
+/// Who shares memory with this rank.
+#[derive(Debug)]
+pub(crate) struct Near {
+    pub(crate) segment: Arc<Segment>,
+    /// By place in the segment the rank in the world, in order.
+    pub(crate) ranks: Vec<usize>,
+}
+
+impl Near {
+    /// The place of a rank of the world in the segment, if it has one.
+    pub(crate) fn place(&self, rank: usize) -> Option<usize> {
+        self.ranks.binary_search(&rank).ok()
+    }
 }
 
 /// Any source or any tag.
@@ -127,8 +150,12 @@ struct Inner {
     children: AtomicU64,
     /// Collective operations begun.
     exchanges: AtomicU64,
-    /// The size hint that it was made with, in bytes; 0: none.
-    hint: usize,
+    /// Symmetric heaps made, so that all members name the next one alike.
+    heaps: AtomicU64,
+    /// Times it was shrunk.
+    shrinks: AtomicU64,
+    /// Its size hint, and what its children get.
+    hint: Hint,
     attributes: RwLock<FxHashMap<TypeId, Arc<dyn AnyType + Send + Sync>>>,
 }
 
@@ -139,16 +166,17 @@ impl Drop for Inner {
 }
 
 impl Communicator {
-    pub(crate) fn world(shared: Arc<Shared>, rank: usize, hint: usize) -> Self {
+    pub(crate) fn world(shared: Arc<Shared>, rank: usize, hint: Requested) -> Self {
         let members = (0..shared.host_of.len()).collect();
         Communicator::new(shared, members, rank, 2, hint)
     }
 
-    fn new(shared: Arc<Shared>, members: Vec<usize>, rank: usize, context: u64, hint: usize) -> Self {
+    fn new(shared: Arc<Shared>, members: Vec<usize>, rank: usize, context: u64, hint: Requested) -> Self {
         let members: Arc<[usize]> = members.into();
         shared.runtime.lock().add_group(context, members.clone());
-        let (children, exchanges, attributes) = (0.into(), 0.into(), RwLock::default());
-        let inner = Inner { shared, members, rank, context, children, exchanges, hint, attributes };
+        let (children, exchanges, heaps, shrinks) = (0.into(), 0.into(), 0.into(), 0.into());
+        let (hint, attributes) = (Hint::new(hint), RwLock::default());
+        let inner = Inner { shared, members, rank, context, children, exchanges, heaps, shrinks, hint, attributes };
         Communicator { inner: Arc::new(inner) }
     }
 
@@ -205,11 +233,12 @@ impl Communicator {
         let bytes = element::as_bytes(data);
         let runtime = self.runtime();
         let mut engine = runtime.lock();
-        if engine.try_send(peer, header, bytes, self.inner.hint, false)? {
+        if engine.try_send(peer, header, bytes, self.inner.hint.of_message(), false)? {
             return Ok(());
         }
         let call = engine.new_call();
-        let id = engine.start_send(peer, header, self.inner.hint, From_::Lent(Lent { call, number: 0 }))?;
+        let id =
+            engine.start_send(peer, header, self.inner.hint.of_message(), From_::Lent(Lent { call, number: 0 }))?;
         drop(engine);
         let mut lent = LentPair { call, source: bytes, destination: &mut [] };
         let to = Activity::Send { to: narrow_rank(peer), tag: tag.unsigned_abs() };
@@ -281,9 +310,9 @@ impl Communicator {
         lent.call = engine.new_call();
         let name = Lent { call: lent.call, number: 0 };
         let receive = engine.start_receive(self.inner.context, pattern, expected, Landing::Lent(name), &mut lent)?;
-        let send = match engine.try_send(peer, header, lent.source, self.inner.hint, false) {
+        let send = match engine.try_send(peer, header, lent.source, self.inner.hint.of_message(), false) {
             Ok(true) => Ok(None),
-            Ok(false) => engine.start_send(peer, header, self.inner.hint, From_::Lent(name)).map(Some),
+            Ok(false) => engine.start_send(peer, header, self.inner.hint.of_message(), From_::Lent(name)).map(Some),
             Err(error) => Err(error),
         };
         drop(engine);
@@ -393,8 +422,12 @@ impl Communicator {
     /// As [`Communicator::exchange`]; `operation` is what the launcher's report calls it.
     #[must_use]
     pub fn exchange_of(&self, operation: Operation) -> Exchange<'_> {
+        self.begin(operation, self.inner.hint.of_message())
+    }
+
+    fn begin(&self, operation: Operation, hint: usize) -> Exchange<'_> {
         let number = self.inner.exchanges.fetch_add(1, Ordering::Relaxed);
-        Exchange::new(self, operation, number)
+        Exchange::new(self, operation, number, hint)
     }
 
     /// A pattern as the launcher's report shows it: from whom, with which tag.
@@ -402,8 +435,21 @@ impl Communicator {
         (pattern.source.map(narrow_rank), pattern.tag.and_then(|tag| u32::try_from(tag).ok()))
     }
 
-    fn runtime(&self) -> &Runtime {
+    pub(crate) fn runtime(&self) -> &Runtime {
         &self.inner.shared.runtime
+    }
+
+    pub(crate) fn context(&self) -> u64 {
+        self.inner.context
+    }
+
+    pub(crate) fn near(&self) -> Option<&Near> {
+        self.inner.shared.near.as_ref()
+    }
+
+    /// The number of the next symmetric heap.
+    pub(crate) fn next_heap(&self) -> u64 {
+        self.inner.heaps.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The rank in the world of a rank of this communicator, if it exists.

@@ -15,10 +15,11 @@ use std::marker::PhantomData;
 impl Communicator {
     pub(super) fn start_send<T: Element>(&self, data: Vec<T>, peer: usize, header: Header) -> Result<SendRequest<T>> {
         let mut engine = self.runtime().lock();
-        let state = if engine.try_send(peer, header, element::as_bytes(&data), self.inner.hint, true)? {
+        let state = if engine.try_send(peer, header, element::as_bytes(&data), self.inner.hint.of_message(), true)? {
             State::Sent(data)
         } else {
-            let id = engine.start_send(peer, header, self.inner.hint, From_::Owned(Box::new(Growing(data))))?;
+            let id =
+                engine.start_send(peer, header, self.inner.hint.of_message(), From_::Owned(Box::new(Growing(data))))?;
             // What can leave now leaves now, not when this rank next waits.
             engine.progress(&mut NoBuffers)?;
             State::UnderWay(id)

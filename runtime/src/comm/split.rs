@@ -9,7 +9,7 @@ use crate::{
 use sha2::{Digest, Sha256};
 use std::sync::atomic::Ordering;
 
-/// What one rank says in a split.
+/// What one rank says.
 const WORDS: usize = 3;
 
 impl Communicator {
@@ -20,7 +20,13 @@ impl Communicator {
     pub fn duplicate(&self) -> Result<Self> {
         let inner = &self.inner;
         let context = self.child_context(0);
-        Ok(Communicator::new(inner.shared.clone(), inner.members.to_vec(), inner.rank, context, inner.hint))
+        Ok(Communicator::new(
+            inner.shared.clone(),
+            inner.members.to_vec(),
+            inner.rank,
+            context,
+            inner.hint.of_children(),
+        ))
     }
 
     /// Divides the ranks: those with the same `color` form a new communicator, in the order of `key`, then of their rank.
@@ -30,7 +36,7 @@ impl Communicator {
     /// When a rank is lost.
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
         let mine = [u64::from(color.is_some()), color.map_or(0, u64::from), key.cast_unsigned()];
-        let all = self.gather_words(mine)?;
+        let all = self.gather_words(Operation::Split, mine)?;
         let context = self.child_context(color.map_or(0, |color| u64::from(color) + 1));
         let Some(color) = color else { return Ok(None) };
         let mut chosen: Vec<(i64, usize)> = all
@@ -42,7 +48,7 @@ impl Communicator {
         chosen.sort_unstable();
         let rank = chosen.iter().position(|(_, rank)| *rank == self.rank()).unwrap_or(0);
         let members = chosen.iter().map(|(_, rank)| self.inner.members[*rank]).collect();
-        Ok(Some(Communicator::new(self.inner.shared.clone(), members, rank, context, self.inner.hint)))
+        Ok(Some(Communicator::new(self.inner.shared.clone(), members, rank, context, self.inner.hint.of_children())))
     }
 
     /// The context of the next communicator made from this one: the same on all its members, different from any other.
@@ -58,14 +64,14 @@ impl Communicator {
         u64::from_le_bytes(word) & !1
     }
 
-    /// What every rank says, on every rank: to rank 0 and back.
-    fn gather_words(&self, mine: [u64; WORDS]) -> Result<Vec<[u64; WORDS]>> {
+    /// What every rank says, on every rank: to rank 0 and back. Without the size hint, which may be what is agreed upon.
+    pub(crate) fn gather_words(&self, operation: Operation, mine: [u64; WORDS]) -> Result<Vec<[u64; WORDS]>> {
         let (size, rank) = (self.size(), self.rank());
         let mut table = Table { words: vec![[0; WORDS]; size], rank };
         table.words[rank] = mine;
         let one = size_of::<[u64; WORDS]>();
         let kind = <[u64; WORDS]>::signature();
-        let mut exchange = self.exchange_of(Operation::Split);
+        let mut exchange = self.begin(operation, 0);
         // Operation numbers: 0..size for a single row, size for the whole table.
         let whole = narrow(size);
         if rank == 0 {

@@ -54,10 +54,10 @@ macro_rules! or_none {
 }
 
 table! {
-    /// Promise that most messages are at most this large: connections are made with the low-latency recipe for them.
-    /// Zero promises nothing. Inert so far: neither shared memory nor TCP has a second recipe, so it is agreed upon and
-    /// shown, and changes nothing.
-    LOW_LATENCY_SIZE_HINT: u64 = "low_latency.size_hint", bytes(0, 0..=GIB), read by "`World::low_latency_size_hint`",
+    /// Promise that most messages are at most this large: they take the low-latency way, larger ones the other, and their
+    /// order is kept. Zero promises nothing: one general recipe. What it comes to on each transport is shown by
+    /// `rsrun --explain` and `World::low_latency_size_hint`.
+    LOW_LATENCY_SIZE_HINT: u64 = "low_latency.size_hint", bytes(0, 0..=GIB), read by "the runtime's protocol choice",
         aliases ["low_latency_rdma_size_hint"], environment ["RDMA_LOW_LATENCY_HINT"];
 
     /// Transports that different ranks may use, the fastest that reaches the peer is taken. `tcp` alone forces TCP even
@@ -70,6 +70,11 @@ table! {
     /// Memory is taken only as far as messages need it.
     SHM_RING_BYTES: u64 = "shm.ring_bytes", power_of_two(4 * MIB, 4 * KIB..=16 * MIB),
         read by "agent (size of the segment) and shared-memory transport";
+
+    /// Whether a receiver copies a large message out of the memory of a sender on its host, which the kernel must permit
+    /// (`process_vm_readv`), instead of both copying it through the ring buffer: `auto` does where ranks share processors,
+    /// because that takes one turn of each, and else not, because two processors copy faster than one.
+    SHM_DIRECT_READ: String = "shm.direct_read", choice("auto", &["auto", "always", "never"]), read by "shared-memory transport";
 
     /// Messages within a host up to this size are sent at once; larger ones wait until the receiver is ready
     /// (rendezvous).
@@ -105,8 +110,8 @@ table! {
     /// rank may compute, or be stopped, for as long as it likes.
     HEARTBEAT_TIMEOUT: Duration = "heartbeat.timeout", duration(s(30), s(3)..=s(86400)), read by "TCP transport";
 
-    /// Not zero: every transport behaves as badly as it may, by dice thrown with this seed. For tests of programs: what they
-    /// rely on beyond the guarantees of the runtime breaks.
+    /// Not zero: every transport between ranks behaves as badly as it may, by dice thrown with this seed. For tests of
+    /// programs: what they rely on beyond the guarantees of the runtime breaks.
     FAULTY_SEED: u64 = "faulty.seed", Kind::Count { default: 0, range: 0..=u64::MAX }, read by "transport `faulty`";
 
     /// What goes wrong with `faulty.seed`: records are delayed, sends find no room, large messages come in other pieces and
@@ -173,6 +178,19 @@ table! {
     /// How long a blocked call spins before it yields and sleeps.
     WAIT_SPIN: Duration = "wait.spin", duration(Duration::from_micros(50), s(0)..=s(1)), read by "the runtime's waiting";
 
+    /// Rank 0 prints when it joins which way its messages take, by peer and size, and why. The option `--explain` sets it.
+    REPORT_EXPLAIN: String = "report.explain", choice("off", &["off", "text", "json"]), read by "`World::init` on rank 0";
+
+    /// At the end of the job, messages, bytes, paths and waits of all ranks: `-` prints a table, anything else is the file
+    /// on the launcher's host that gets them as JSON. Empty: nothing. The option `--stats` sets it.
+    REPORT_STATISTICS: String = "report.statistics", Kind::Text { default: "" }, read by "the runtime and the launcher";
+
+    /// The file on the launcher's host that gets what every rank did when, in the format of Chrome and Perfetto. Empty:
+    /// nothing is recorded. The option `--trace` sets it.
+    REPORT_TRACE: String = "report.trace", Kind::Text { default: "" }, read by "the runtime and the launcher";
+
+    /// How many events of a trace each rank keeps, 48 bytes each; when there are more, the oldest are dropped and counted.
+    TRACE_EVENTS: u64 = "trace.events", Kind::Count { default: 65_536, range: 16..=16_777_216 }, read by "the runtime's trace";
     /// Which ranks collectives in two hops take as a group: those of a `host`, those whose hosts have the same `group=` in
     /// the hostfile, or `none`.
     COLLECTIVES_GROUPS: String = "collectives.groups", choice("host", &["host", "group", "none"]), read by "collectives";
@@ -239,7 +257,7 @@ table! {
 
     /// How long a host is tried whose name is not known or where nobody listens. Longer for hosts that are just being
     /// made; `launch.connect_timeout` is the limit in any case.
-    LAUNCH_WAIT_FOR_HOSTS: Duration = "launch.wait_for_hosts", duration(ms(1500), s(0)..=s(600)), read by "launcher";
+    LAUNCH_WAIT_FOR_HOSTS: Duration = "launch.wait_for_hosts", duration(s(2), s(0)..=s(600)), read by "launcher";
 
     /// How long a host may take to say hello.
     LAUNCH_CONNECT_TIMEOUT: Duration = "launch.connect_timeout", duration(s(8), ms(100)..=s(600)), read by "launcher";

@@ -5,17 +5,22 @@
 
 use super::{
     coverage::Coverage,
-    operation::{Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Receiving, Sending, Source},
+    direct::{Fetch, Offer},
+    one_sided::OneSided,
+    operation::{
+        Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Plain, Receiving, Sending, Source,
+    },
 };
 use crate::{
     element::{self, Signature},
     error::{Error, Result},
     matching::{Matcher, Pattern},
     protocol::Path,
+    statistics::PeerCounters,
     transport::record::{Header, Kind, Payload},
 };
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::{cell::RefCell, collections::VecDeque};
 
 /// What waits for room in a transport, per peer, in order.
 #[derive(Debug)]
@@ -26,6 +31,8 @@ pub(crate) enum Outgoing {
     First(OperationId),
     /// The pieces of a large message whose receiver is ready.
     Pieces(OperationId),
+    /// A record with its payload.
+    Parcel(Header, Vec<u8>),
 }
 
 pub(crate) struct Core {
@@ -37,10 +44,17 @@ pub(crate) struct Core {
     /// Receives whose sender gave up, with the peer and the bytes that it had sent before and that have not come yet.
     draining: FxHashMap<OperationId, (usize, u64)>,
     pub(crate) outgoing: Vec<VecDeque<Outgoing>>,
+    pub(crate) one_sided: OneSided,
+    /// Messages that are being copied out of their senders' memory.
+    pub(super) fetches: VecDeque<Fetch>,
     /// Peers with something outgoing.
     pub(crate) busy: Vec<usize>,
+    /// What has been sent to and received from every peer.
+    pub(crate) counters: Vec<PeerCounters>,
     /// Counts everything that may end a wait, so that a waiting call looks only when there is news.
     pub(crate) news: u64,
+    /// The world is being dropped.
+    leaving: bool,
 }
 
 impl Core {
@@ -53,8 +67,12 @@ impl Core {
             receives: FxHashMap::default(),
             draining: FxHashMap::default(),
             outgoing: (0..size).map(|_| VecDeque::new()).collect(),
+            one_sided: OneSided::default(),
+            fetches: VecDeque::new(),
             busy: Vec::new(),
+            counters: vec![PeerCounters::default(); size],
             news: 0,
+            leaving: false,
         }
     }
 
@@ -116,7 +134,7 @@ impl Core {
                     EarlyBody::Here(bytes) => {
                         self.take_eager(id, envelope, signature, &mut &bytes[..] as &mut dyn Payload, buffers);
                     }
-                    EarlyBody::AtSender(sender) => self.answer(id, envelope, signature, sender),
+                    EarlyBody::AtSender(sender, offer) => self.answer(id, envelope, signature, (sender, offer)),
                 }
             }
         }
@@ -140,6 +158,7 @@ impl Core {
                 if payload.len() != total {
                     return Err(corrupt("an eager message of another length than announced"));
                 }
+                self.counters[peer].received.eager.add(total);
                 let here = |payload: &mut dyn Payload| {
                     let mut bytes = vec![0; total];
                     payload.copy_to(&mut bytes);
@@ -149,15 +168,27 @@ impl Core {
                     self.take_eager(id, envelope, signature, payload, buffers);
                 }
             }
+            Kind::RequestToSend
+                if self.leaving && self.matcher.waiting_for(header.context, peer, header.tag).is_none() =>
+            {
+                self.enqueue(peer, turned_away(header.id));
+            }
             Kind::RequestToSend => {
-                let sender = header.id;
-                let waiting = || Early { signature, total, body: EarlyBody::AtSender(sender) };
+                let mut bytes = vec![0; payload.len()];
+                payload.copy_to(&mut bytes);
+                let offer = Offer::unpack(&bytes).map_err(|()| corrupt("an announcement of another length"))?;
+                let sender = (header.id, offer);
+                let waiting = || Early { signature, total, body: EarlyBody::AtSender(header.id, offer) };
                 if let Some(id) = self.matcher.arrive(header.context, peer, header.tag, waiting) {
                     self.answer(id, envelope, signature, sender);
                 }
             }
             Kind::ClearToSend => match self.sends.get_mut(&header.id) {
                 Some(send) if send.peer == peer => {
+                    if let Source::Heap(place) = &send.source {
+                        // The receiver does not reach it: a copy travels in pieces.
+                        send.source = Source::Owned(Box::new(Plain(place.copied())));
+                    }
                     send.receiver = Some(header.tag);
                     self.enqueue(peer, Outgoing::Pieces(header.id));
                 }
@@ -166,6 +197,17 @@ impl Core {
             Kind::Discard => self.finish_send(header.id, Ok(())),
             Kind::Data => self.take_piece(peer, header, payload, buffers)?,
             Kind::Abandon => self.lose_rest(peer, header.id, header.tag)?,
+            Kind::Put | Kind::Update | Kind::Get | Kind::Answer => {
+                let outgoing = &mut self.outgoing[peer];
+                let idle = outgoing.is_empty();
+                self.one_sided.record(peer, header, payload, &mut |header, payload| {
+                    outgoing.push_back(Outgoing::Parcel(header, payload));
+                })?;
+                if idle && !outgoing.is_empty() {
+                    self.busy.push(peer);
+                }
+                self.news += 1;
+            }
             Kind::Bye | Kind::Confirm | Kind::Agree => return Err(corrupt("a word between transports")),
         }
         Ok(())
@@ -187,6 +229,21 @@ impl Core {
         self.matcher.withdraw(header.context, receive.posted.take()?)
     }
 
+    /// This rank receives nothing more: senders that wait for it need not. Two ranks that leave would else wait for each
+    /// other.
+    pub(crate) fn leave(&mut self) {
+        self.leaving = true;
+        let announced = RefCell::new(Vec::new());
+        self.matcher.discard(|waiting| {
+            let EarlyBody::AtSender(sender, _) = &waiting.message.body else { return false };
+            announced.borrow_mut().push((waiting.source, *sender));
+            true
+        });
+        for (peer, sender) in announced.into_inner() {
+            self.enqueue(peer, turned_away(sender));
+        }
+    }
+
     /// A whole message meets its receive.
     fn take_eager(
         &mut self,
@@ -206,12 +263,22 @@ impl Core {
     }
 
     /// An announced message meets its receive: asks for it, or lets the sender forget it.
-    fn answer(&mut self, id: OperationId, envelope: Envelope, signature: Signature, sender: OperationId) {
+    fn answer(
+        &mut self,
+        id: OperationId,
+        envelope: Envelope,
+        signature: Signature,
+        (sender, offer): (OperationId, Option<Offer>),
+    ) {
         let rank = self.rank;
         let Some(receive) = self.receives.get_mut(&id) else { return };
         match accept(rank, receive, envelope, signature) {
             Ok(()) => {
                 receive.arriving = Some((envelope, Coverage::new(envelope.bytes)));
+                if let Some(offer) = offer {
+                    self.fetches.push_back(Fetch { id, peer: envelope.source, sender, offer, done: 0 });
+                    return;
+                }
                 let reply = Header { id: sender, tag: id, ..Header::new(Kind::ClearToSend) };
                 self.enqueue(envelope.source, Outgoing::Record(reply));
             }
@@ -252,6 +319,7 @@ impl Core {
             coverage.add(header.tag, landed).map_err(|bad| corrupt(bad.describe()))?;
             if coverage.is_complete() {
                 let envelope = *envelope;
+                self.counters[peer].received.rendezvous.add(envelope.bytes);
                 self.finish_receive(header.id, Ok(envelope));
             }
         }
@@ -337,10 +405,19 @@ impl Core {
             self.finish_send(id, Err(error.clone()));
         }
         self.draining.retain(|_, (source, _)| *source != peer);
+        self.fetches.retain(|fetch| fetch.peer != peer);
         self.outgoing[peer].clear();
         self.busy.retain(|busy| *busy != peer);
         self.news += 1;
     }
+}
+
+/// The tag of a [`Kind::Discard`] that a rank sends because it leaves.
+pub(super) const LEFT: u64 = 1;
+
+/// Tells the sender of an announced message that nobody will receive it any more.
+fn turned_away(sender: OperationId) -> Outgoing {
+    Outgoing::Record(Header { id: sender, tag: LEFT, ..Header::new(Kind::Discard) })
 }
 
 /// Whether a receive takes a message; makes room where it may grow.
@@ -380,6 +457,7 @@ fn land(receive: &mut Receiving, at: usize, payload: &mut dyn Payload, buffers: 
             Some(room) => payload.copy_to(&mut room[at..at + length]),
             None => receive.keep_aside(at, payload),
         },
+        Landing::Heap(place) => place.take(at, payload),
         Landing::Nowhere => skip(payload),
     }
 }

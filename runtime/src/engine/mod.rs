@@ -4,19 +4,23 @@
 
 mod core;
 mod coverage;
+pub(crate) mod direct;
+pub(crate) mod one_sided;
 pub(crate) mod operation;
 #[cfg(test)]
 mod tests;
 mod wait;
 
 pub(crate) use wait::{
-    BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN, Waiting,
+    BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, Span, WAKE_TOKEN, Waiting,
 };
 
 use crate::{
     error::{Error, Result},
     matching::Pattern,
-    protocol::{Limits, Tier},
+    protocol::{Limits, Path, Tier},
+    statistics::{PeerStatistics, Statistics, TransportStatistics, Waits},
+    trace::{self, Recorder},
     transport::{
         Departure, Sink, Transport,
         record::{Header, Kind, Payload},
@@ -30,6 +34,11 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+
+/// Time between two reports of what has been counted.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// Polls between two looks at whether it is time for one. Before a sleep there is one in any case.
+const REPORT_POLLS: u32 = 1 << 14;
 
 /// Polls of the other transports between two polls of one that costs a system call.
 const SLOW_POLL: u32 = 16;
@@ -50,9 +59,9 @@ pub(crate) struct Route {
 }
 
 impl Routes {
-    /// Adds a transport to these ranks. `eager`: the largest message that is sent at once, as configured.
-    pub(crate) fn add(&mut self, transport: Box<dyn Transport>, eager: usize, ranks: &[usize]) {
-        let limits = Limits::new(transport.capabilities(), eager);
+    /// Adds a transport to these ranks. `eager`: the largest message that is sent at once, as configured by this key.
+    pub(crate) fn add(&mut self, transport: Box<dyn Transport>, (eager, key): (usize, &'static str), ranks: &[usize]) {
+        let limits = Limits::new(transport.capabilities(), eager, key);
         ranks.iter().for_each(|rank| self.to[*rank] = self.routes.len());
         // The first transport is the loopback, which is no reason to leave another one waiting.
         let slow = limits.capabilities.slow_poll && self.routes.len() > 1;
@@ -89,10 +98,23 @@ pub(crate) struct Engine {
     bell: OwnedFd,
     rung: bool,
     calls: u64,
+    waits: Waits,
+    /// Records messages, when that is asked for.
+    recorder: Option<Arc<Recorder>>,
+    /// Tells what has been counted so far, now and then, so that it is known of a rank that dies.
+    report: Option<Report>,
+    /// Peers whose first outgoing message has been refused by the transport.
+    stalled: Vec<bool>,
 }
 
 /// A message that has been received, with the buffer if the receive owned it.
 pub(crate) type Received = (Envelope, Option<Box<dyn OwnedBuffer>>);
+
+/// Who is told what has been counted, and when the next time.
+struct Report {
+    due: Instant,
+    tell: Box<dyn FnMut(Statistics) + Send>,
+}
 
 /// The ranks of a communicator, as far as wildcards must know them.
 struct Group {
@@ -131,7 +153,53 @@ impl Engine {
             bell,
             rung: false,
             calls: 0,
+            waits: Waits::default(),
+            recorder: None,
+            report: None,
+            stalled: vec![false; size],
         }
+    }
+
+    /// From now on messages are recorded.
+    pub(crate) fn record(&mut self, recorder: Arc<Recorder>) {
+        self.recorder = Some(recorder);
+    }
+
+    /// From now on what has been counted is told now and then.
+    pub(crate) fn report(&mut self, tell: impl FnMut(Statistics) + Send + 'static) {
+        self.report = Some(Report { due: Instant::now() + REPORT_EVERY, tell: Box::new(tell) });
+    }
+
+    fn report_now_and_then(&mut self) {
+        if let Some(mut report) = self.report.take_if(|report| report.due <= Instant::now()) {
+            (report.tell)(self.statistics(false));
+            report.due = Instant::now() + REPORT_EVERY;
+            self.report = Some(report);
+        }
+    }
+
+    /// What this rank has counted so far.
+    pub(crate) fn statistics(&self, complete: bool) -> Statistics {
+        let transport = |peer: usize| self.limits(peer).capabilities.name;
+        let peers = self.core.counters.iter().enumerate();
+        let transports = self.routes.routes.iter().map(|route| {
+            let mut counters = Vec::new();
+            route.transport.counters(&mut |name, number| counters.push((name.to_string(), number)));
+            TransportStatistics { transport: route.limits.capabilities.name.to_string(), counters }
+        });
+        Statistics {
+            rank: self.core.rank,
+            host: self.hosts[self.core.rank].clone(),
+            complete,
+            peers: peers.filter_map(|(peer, counted)| PeerStatistics::new(peer, transport(peer), counted)).collect(),
+            waits: self.waits,
+            transports: transports.filter(|transport| !transport.counters.is_empty()).collect(),
+        }
+    }
+
+    /// The limits between the paths to a peer.
+    pub(crate) fn limits(&self, peer: usize) -> &Limits {
+        &self.routes.routes[self.routes.to[peer]].limits
     }
 
     /// A fresh name for a call that lends buffers.
@@ -152,15 +220,20 @@ impl Engine {
         later: bool,
     ) -> Result<bool> {
         self.check(peer, "a send to it")?;
-        let path = self.routes.routes[self.routes.to[peer]].limits.path(bytes.len(), hint);
+        let path = self.limits(peer).path(bytes.len(), hint);
         if !self.core.outgoing[peer].is_empty() || !path.is_eager() {
             return Ok(false);
         }
         header.kind = Kind::Eager as u8;
         header.payload = length_of(bytes);
         self.unflushed |= later;
+        let began = self.recorder.as_ref().map(|_| trace::now());
         let sent = self.transport(peer).push(peer, &header, bytes, path.tier(), later)?;
         if sent {
+            if let (Some(recorder), Some(began)) = (&self.recorder, began) {
+                recorder.sent(began, peer, bytes.len(), path);
+            }
+            self.core.counters[peer].sent[path.index()].add(bytes.len());
             self.tell_sleeper(peer == self.core.rank);
         }
         Ok(sent)
@@ -188,8 +261,21 @@ impl Engine {
     ) -> Result<OperationId> {
         self.check(peer, "a send to it")?;
         let total = usize::try_from(header.total).unwrap_or(usize::MAX);
-        let path = self.routes.routes[self.routes.to[peer]].limits.path(total, hint);
+        let path = match &source {
+            Source::Heap(_) => Path::DirectRead,
+            _ => self.limits(peer).path(total, hint),
+        };
+        self.core.counters[peer].sent[path.index()].add(total);
         Ok(self.core.start_send(peer, header, path, source))
+    }
+
+    /// Sends a short message whole, whatever the configuration says, and lets nobody wait for it: the receiver need not
+    /// want it.
+    pub(crate) fn send_whole(&mut self, peer: usize, header: Header, bytes: Box<dyn OwnedBuffer>) -> Result<()> {
+        self.check(peer, "a send to it")?;
+        let id = self.core.start_send(peer, header, Path::Eager(Tier::LowLatency), Source::Owned(bytes));
+        self.core.abandon_send(id);
+        Ok(())
     }
 
     pub(crate) fn start_receive(
@@ -233,7 +319,7 @@ impl Engine {
         let send = self.core.sends.remove(&id)?;
         Some(result.map(|()| match send.source {
             Source::Owned(buffer) => Some(buffer),
-            Source::Lent(_) => None,
+            Source::Lent(_) | Source::Heap(_) => None,
         }))
     }
 
@@ -245,11 +331,12 @@ impl Engine {
         let receive = self.core.receives.remove(&id)?;
         Some(result.map(|envelope| match receive.landing {
             Landing::Owned(buffer) | Landing::Growing(buffer) => (envelope, Some(buffer)),
-            Landing::Lent(_) | Landing::Nowhere => (envelope, None),
+            Landing::Lent(_) | Landing::Heap(_) | Landing::Nowhere => (envelope, None),
         }))
     }
 
     pub(crate) fn abandon_send(&mut self, id: OperationId) {
+        self.withdraw(id);
         self.core.abandon_send(id);
     }
 
@@ -260,6 +347,11 @@ impl Engine {
     /// Changes whenever something happens that may end a wait, whichever thread made it happen.
     pub(crate) fn news(&self) -> u64 {
         self.core.news
+    }
+
+    /// The world is being dropped: nothing more is received.
+    pub(crate) fn leave(&mut self) {
+        self.core.leave();
     }
 
     /// Whether sends are still under way.
@@ -343,17 +435,25 @@ impl Engine {
         let leave_now = std::mem::take(&mut self.unflushed);
         let mut moved = self.flush(buffers)?;
         self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(REPORT_POLLS) {
+            self.report_now_and_then();
+        }
         let mut inbox = Inbox {
+            recorder: self.recorder.as_deref(),
             core: &mut self.core,
             departed: &mut self.departed,
             uncounted: &mut self.uncounted,
             keep_back: self.keep_back,
+            hosts: &self.hosts,
             buffers,
         };
         for Route { transport, slow, .. } in &mut self.routes.routes {
             if !*slow || leave_now || self.polls.is_multiple_of(SLOW_POLL) {
                 moved |= transport.poll(&mut inbox)?;
             }
+        }
+        if !self.core.fetches.is_empty() {
+            moved |= self.fetch(buffers);
         }
         if !self.core.busy.is_empty() {
             moved |= self.flush(buffers)?;
@@ -441,6 +541,11 @@ impl Engine {
         }
     }
 
+    /// Whether nothing more comes from a peer: it is lost, or has dropped its world.
+    pub(crate) fn is_gone(&self, peer: usize) -> bool {
+        self.departed[peer].as_ref().is_some_and(|departed| departed.counted)
+    }
+
     fn transport(&mut self, peer: usize) -> &mut dyn Transport {
         &mut *self.routes.routes[self.routes.to[peer]].transport
     }
@@ -467,8 +572,12 @@ impl Engine {
             }
             if self.core.outgoing[peer].is_empty() {
                 self.core.busy.swap_remove(at);
+                self.stalled[peer] = false;
             } else {
                 at += 1;
+                if !std::mem::replace(&mut self.stalled[peer], true) {
+                    self.core.counters[peer].stalls += 1;
+                }
             }
         }
         Ok(moved)
@@ -480,18 +589,32 @@ impl Engine {
             Outgoing::Record(header) => {
                 Ok(Handed::all_or_none(transport.push(peer, header, &[], Tier::LowLatency, false)?))
             }
+            Outgoing::Parcel(header, payload) => {
+                Ok(Handed::all_or_none(transport.push(peer, header, payload, Tier::Bulk, false)?))
+            }
             Outgoing::First(id) => {
                 // Gone: its call has given up before it went out.
                 let Some(send) = self.core.sends.get_mut(id) else { return Ok(Handed::All) };
                 let mut header = send.header;
+                let (path, total) = (send.path, usize::try_from(header.total).unwrap_or(usize::MAX));
+                let recorder = self.recorder.as_deref().map(|recorder| (recorder, trace::now()));
                 if header.kind == Kind::RequestToSend as u8 {
-                    return Ok(Handed::all_or_none(transport.push(peer, &header, &[], send.path.tier(), false)?));
+                    let Ok(offer) = direct::offer(send, &**transport, buffers) else { return Ok(Handed::None) };
+                    let offer = offer.map_or_else(Vec::new, |offer| offer.pack());
+                    header.payload = length_of(&offer);
+                    let handed = transport.push(peer, &header, &offer, path.tier(), false)?;
+                    if let Some((recorder, began)) = recorder.filter(|_| handed) {
+                        recorder.sent(began, peer, total, path);
+                    }
+                    return Ok(Handed::all_or_none(handed));
                 }
-                let tier = send.path.tier();
                 let Some(bytes) = bytes_of(send, buffers) else { return Ok(Handed::None) };
                 header.payload = length_of(bytes);
-                let handed = transport.push(peer, &header, bytes, tier, false)?;
+                let handed = transport.push(peer, &header, bytes, path.tier(), false)?;
                 if handed {
+                    if let Some((recorder, began)) = recorder {
+                        recorder.sent(began, peer, total, path);
+                    }
                     self.core.finish_send(*id, Ok(()));
                 }
                 Ok(Handed::all_or_none(handed))
@@ -540,6 +663,8 @@ fn bytes_of<'a>(send: &'a Sending, buffers: &'a dyn Buffers) -> Option<&'a [u8]>
     match &send.source {
         Source::Owned(buffer) => Some(buffer.bytes()),
         Source::Lent(lent) => buffers.source(*lent),
+        // Only ever announced.
+        Source::Heap(_) => None,
     }
 }
 
@@ -558,10 +683,12 @@ fn departure_error(peer: usize, host: &str, departure: &Departure, operation: &'
 
 /// Takes what transports deliver.
 struct Inbox<'a> {
+    recorder: Option<&'a Recorder>,
     core: &'a mut Core,
     departed: &'a mut [Option<Departed>],
     uncounted: &'a mut usize,
     keep_back: Duration,
+    hosts: &'a [String],
     buffers: &'a mut dyn Buffers,
 }
 
@@ -571,7 +698,20 @@ impl Sink for Inbox<'_> {
         if self.departed[peer].as_ref().is_some_and(|departed| departed.counted) {
             return Ok(());
         }
-        self.core.record(peer, header, payload, self.buffers)
+        if header.kind == Kind::Discard as u8 && header.tag == core::LEFT {
+            let error = departure_error(peer, &self.hosts[peer], &Departure::Finished, "a send to it");
+            self.core.finish_send(header.id, Err(error));
+            return Ok(());
+        }
+        let Some(recorder) = self.recorder else {
+            return self.core.record(peer, header, payload, self.buffers);
+        };
+        let began = trace::now();
+        self.core.record(peer, header, payload, self.buffers)?;
+        if matches!(Kind::from_byte(header.kind), Some(Kind::Eager | Kind::RequestToSend)) {
+            recorder.arrived(began, peer, usize::try_from(header.total).unwrap_or(usize::MAX));
+        }
+        Ok(())
     }
 
     fn begin(&mut self, peer: usize, header: &Header) -> Result<Option<u64>> {

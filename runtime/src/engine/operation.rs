@@ -1,6 +1,9 @@
 //! Sends and receives in progress: where their bytes are and how far they have come.
 
-use super::coverage::Coverage;
+use super::{
+    coverage::Coverage,
+    direct::{HeapPlace, Offer},
+};
 use crate::{
     element::Signature,
     error::Result,
@@ -55,6 +58,8 @@ pub(crate) trait OwnedBuffer: Send {
 pub(crate) enum Source {
     Lent(Lent),
     Owned(Box<dyn OwnedBuffer>),
+    /// In this rank's part of a symmetric heap, which the receiver has mapped.
+    Heap(HeapPlace),
 }
 
 /// Where a receive's bytes go.
@@ -64,6 +69,8 @@ pub(crate) enum Landing {
     Owned(Box<dyn OwnedBuffer>),
     /// Into this buffer, which is made as long as the message.
     Growing(Box<dyn OwnedBuffer>),
+    /// Into this rank's part of a symmetric heap.
+    Heap(HeapPlace),
     /// Nowhere: nobody wants them any more.
     Nowhere,
 }
@@ -167,5 +174,27 @@ pub(crate) enum EarlyBody {
     /// The whole message.
     Here(Vec<u8>),
     /// It waits at the sender under this id.
-    AtSender(OperationId),
+    AtSender(OperationId, Option<Offer>),
+}
+
+/// Bytes that nobody wants back.
+pub(crate) struct Plain(pub(crate) Vec<u8>);
+
+impl OwnedBuffer for Plain {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+
+    fn resize(&mut self, bytes: usize) -> bool {
+        self.0.resize(bytes, 0);
+        true
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
 }

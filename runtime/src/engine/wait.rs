@@ -6,13 +6,17 @@ use super::{
 };
 use crate::error::{Context, Error, Result};
 use crate::memory::{Activity, Segment};
+use crate::trace::{self, Recorder, What};
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},
 };
 use std::{
     os::fd::OwnedFd,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -34,6 +38,8 @@ const YIELDS: u32 = 4;
 const SPINS_PER_CLOCK: u32 = 64;
 /// Idle rounds of a rank that does not sleep between two looks at its lifeline.
 const LIFELINE_EVERY: u32 = 1 << 14;
+/// Calls that find nothing and do not wait between two looks at the lifeline.
+const LISTEN_EVERY: u32 = 256;
 /// A sleep ends at the latest after this, in case a peer died before it could wake us.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
@@ -94,10 +100,28 @@ pub(crate) struct Runtime {
     /// Every descriptor that can end a wait is registered here.
     poller: Arc<OwnedFd>,
     waiting: Waiting,
+    idle_pokes: AtomicU32,
     /// What there is to know of the rest of the job.
     lifeline: Box<dyn Fn() -> Vec<News> + Send + Sync>,
     /// Where this rank says what it is doing, and its place there.
     board: Option<(Arc<Segment>, usize)>,
+    /// Records calls, when that is asked for.
+    recorder: Option<Arc<Recorder>>,
+}
+
+/// A call or a whole operation that is recorded from here until it is dropped, if anything is.
+#[derive(Debug)]
+pub(crate) struct Span<'a> {
+    recorded: Option<(&'a Recorder, u64)>,
+    what: What,
+}
+
+impl Drop for Span<'_> {
+    fn drop(&mut self) {
+        if let Some((recorder, began)) = self.recorded {
+            recorder.ended(began, self.what);
+        }
+    }
 }
 
 /// News of the rest of the job.
@@ -124,15 +148,21 @@ struct Notice<'a> {
     board: Option<&'a (Arc<Segment>, usize)>,
     activity: Activity,
     posted: bool,
+    runtime: &'a Runtime,
+    blocked: Option<Span<'a>>,
 }
 
 impl Notice<'_> {
     fn post(&mut self) {
-        if !self.posted
-            && let Some((segment, place)) = self.board
-        {
+        if self.posted {
+            return;
+        }
+        self.posted = true;
+        if let Some((segment, place)) = self.board {
             segment.publish(*place, self.activity);
-            self.posted = true;
+        }
+        if self.runtime.recorder.is_some() {
+            self.blocked = Some(self.runtime.span(What::Blocked));
         }
     }
 }
@@ -161,7 +191,27 @@ impl Runtime {
         lifeline: Box<dyn Fn() -> Vec<News> + Send + Sync>,
         board: Option<(Arc<Segment>, usize)>,
     ) -> Self {
-        Runtime { engine: Mutex::new(engine), others: Condvar::new(), poller, waiting, lifeline, board }
+        let recorder = engine.recorder.clone();
+        Runtime {
+            engine: Mutex::new(engine),
+            others: Condvar::new(),
+            poller,
+            waiting,
+            idle_pokes: AtomicU32::new(0),
+            lifeline,
+            board,
+            recorder,
+        }
+    }
+
+    /// Records what happens from now on until the result is dropped.
+    pub(crate) fn span(&self, what: What) -> Span<'_> {
+        Span { recorded: self.recorder.as_deref().map(|recorder| (recorder, trace::now())), what }
+    }
+
+    /// What records calls, if anything does.
+    pub(crate) fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.as_deref()
     }
 
     /// Says what this rank is doing until it says something else.
@@ -195,7 +245,10 @@ impl Runtime {
         mut done: impl FnMut(&mut Engine, &mut B) -> Option<Result<R>>,
     ) -> Result<R> {
         let mut pace = Pace::default();
-        let mut notice = Notice { board: self.board.as_ref(), activity, posted: false };
+        // The operation that a collective's wait belongs to is recorded as a whole.
+        let own = !matches!(activity, Activity::Collective { .. });
+        let _span = (self.recorder.is_some() && own).then(|| self.span(What::Call(activity)));
+        let mut notice = Notice { board: self.board.as_ref(), activity, posted: false, runtime: self, blocked: None };
         let mut engine = self.lock();
         // The first look: an operation that completed at once needs no progress.
         let mut seen = engine.news();
@@ -211,60 +264,119 @@ impl Runtime {
                     return result;
                 }
             }
-            slept = false;
+            if moved {
+                slept = false;
+                pace.restart();
+                continue;
+            }
+            (engine, slept) = self.pause(engine, &mut pace, &mut notice, buffers, LONGEST_SLEEP, &mut || false)?;
+        }
+    }
+
+    /// Makes progress until `ready` finds something in memory that peers change without a record, or until `deadline`:
+    /// then `None`.
+    pub(crate) fn wait_for_memory<R>(
+        &self,
+        activity: Activity,
+        deadline: Option<Instant>,
+        mut ready: impl FnMut() -> Option<R>,
+    ) -> Result<Option<R>> {
+        if let Some(found) = ready() {
+            return Ok(Some(found));
+        }
+        let mut pace = Pace::default();
+        let mut notice = Notice { board: self.board.as_ref(), activity, posted: false, runtime: self, blocked: None };
+        let mut engine = self.lock();
+        loop {
+            let moved = engine.progress(&mut NoBuffers)?;
+            if let Some(found) = ready() {
+                return Ok(Some(found));
+            }
+            let left = deadline.map_or(LONGEST_SLEEP, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(None);
+            }
             if moved {
                 pace.restart();
                 continue;
             }
-            notice.post();
-            if pace.idle % LIFELINE_EVERY == LIFELINE_EVERY - 1 {
-                self.listen(&mut engine);
-            }
-            match pace.next(self.waiting) {
-                Next::Spin => {
-                    drop(engine);
-                    std::hint::spin_loop();
-                    engine = self.lock();
-                }
-                Next::Yield => {
-                    drop(engine);
-                    rustix::thread::sched_yield();
-                    engine = self.lock();
-                }
-                Next::Sleep => {
-                    engine = self.sleep(engine, buffers)?;
-                    slept = true;
-                }
-            }
+            let longest = left.min(LONGEST_SLEEP);
+            let mut found = || ready().is_some();
+            (engine, _) = self.pause(engine, &mut pace, &mut notice, &mut NoBuffers, longest, &mut found)?;
         }
     }
 
-    /// One round of progress without waiting.
-    pub(crate) fn poke(&self) -> Result<()> {
-        self.lock().progress(&mut NoBuffers).map(drop)
+    /// Nothing has moved: spins, yields or sleeps, as the policy says; whether it slept. For `longest` and `ready` see
+    /// [`Runtime::sleep`].
+    fn pause<'a>(
+        &'a self,
+        mut engine: MutexGuard<'a, Engine>,
+        pace: &mut Pace,
+        notice: &mut Notice<'_>,
+        buffers: &mut dyn Buffers,
+        longest: Duration,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<(MutexGuard<'a, Engine>, bool)> {
+        notice.post();
+        if pace.idle % LIFELINE_EVERY == LIFELINE_EVERY - 1 {
+            self.listen(&mut engine);
+        }
+        match pace.next(self.waiting) {
+            Next::Spin => {
+                engine.waits.spins += 1;
+                drop(engine);
+                std::hint::spin_loop();
+                Ok((self.lock(), false))
+            }
+            Next::Yield => {
+                engine.waits.yields += 1;
+                drop(engine);
+                rustix::thread::sched_yield();
+                Ok((self.lock(), false))
+            }
+            Next::Sleep => Ok((self.sleep(engine, buffers, longest, ready)?, true)),
+        }
     }
 
-    /// Sleeps until a descriptor or another thread has news.
+    /// One round of progress without waiting. A program that polls hears of the rest of the job here, too.
+    pub(crate) fn poke(&self) -> Result<()> {
+        let mut engine = self.lock();
+        let moved = engine.progress(&mut NoBuffers)?;
+        if !moved && self.idle_pokes.fetch_add(1, Ordering::Relaxed) % LISTEN_EVERY == LISTEN_EVERY - 1 {
+            self.listen(&mut engine);
+        }
+        Ok(())
+    }
+
+    /// Sleeps until a descriptor or another thread has news, and not when `ready` finds that it need not: it is asked once
+    /// peers know that this rank sleeps.
     fn sleep<'a>(
         &'a self,
         mut engine: MutexGuard<'a, Engine>,
         buffers: &mut dyn Buffers,
+        longest: Duration,
+        ready: &mut dyn FnMut() -> bool,
     ) -> Result<MutexGuard<'a, Engine>> {
         if engine.sleeper {
-            let (engine, _) = self.others.wait_timeout(engine, LONGEST_SLEEP).unwrap_or_else(PoisonError::into_inner);
+            // The sleeper has said so to peers: what they changed before is seen here, what they change later wakes it.
+            if ready() {
+                return Ok(engine);
+            }
+            let (engine, _) = self.others.wait_timeout(engine, longest).unwrap_or_else(PoisonError::into_inner);
             return Ok(engine);
         }
         engine.arm(true);
         let progressed = engine.progress_all(buffers);
         let limit = match &progressed {
-            Ok(false) => engine
-                .next_departure()
-                .map_or(LONGEST_SLEEP, |at| at.saturating_duration_since(Instant::now()).min(LONGEST_SLEEP)),
+            Ok(false) if !ready() => {
+                engine.next_departure().map_or(longest, |at| at.saturating_duration_since(Instant::now()).min(longest))
+            }
             _ => Duration::ZERO,
         };
         let mut slept = Ok(false);
         if !limit.is_zero() {
             engine.sleeper = true;
+            engine.waits.sleeps += 1;
             drop(engine);
             slept = self.sleep_on_descriptors(limit);
             engine = self.lock();
@@ -304,6 +416,17 @@ impl Engine {
                 route.transport.disarm();
             }
         }
+    }
+
+    /// Memory of this rank has changed that another thread of it may wait for.
+    pub(crate) fn announce(&mut self) {
+        self.core.news += 1;
+        self.tell_sleeper(true);
+    }
+
+    /// Memory of this peer has changed that it may wait for.
+    pub(crate) fn nudge(&mut self, peer: usize) -> Result<()> {
+        self.transport(peer).nudge(peer)
     }
 
     /// The sleep is over: the next one must not end at once.

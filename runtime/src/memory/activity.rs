@@ -45,6 +45,8 @@ pub enum Activity {
         /// The how many-th of its communicator, from 1.
         number: u32,
     },
+    /// It waits for a signal in its part of a symmetric heap.
+    Signal,
     /// It drops its `World` and waits until its messages are on their way.
     Leaving,
     /// It has dropped its `World`.
@@ -92,6 +94,9 @@ operations! {
     AllGather = 7 "all_gather",
     Scatter = 8 "scatter",
     AllToAll = 9 "all_to_all",
+    SizeHint = 10 "set_low_latency_size_hint",
+    Shrink = 11 "shrink",
+    Heap = 12 "heap",
 }
 
 /// Ranks take 24 bits of the word.
@@ -116,6 +121,7 @@ impl Activity {
             Self::Collective { operation, number } => 7 << 56 | (operation as u64) << 32 | u64::from(number),
             Self::Leaving => 8 << 56,
             Self::Finalized => 9 << 56,
+            Self::Signal => 10 << 56,
         }
     }
 
@@ -138,6 +144,7 @@ impl Activity {
             },
             8 => Self::Leaving,
             9 => Self::Finalized,
+            10 => Self::Signal,
             _ => Self::Computing,
         }
     }
@@ -164,6 +171,7 @@ impl fmt::Display for Activity {
             Self::Probe { from, tag } => message(f, "probe", from, tag),
             Self::Request => f.write_str("waiting for a request"),
             Self::Collective { operation, number } => write!(f, "in {} number {number}", operation.name()),
+            Self::Signal => f.write_str("in wait_signal"),
             Self::Leaving => f.write_str("dropping its World"),
             Self::Finalized => f.write_str("finalized"),
         }
@@ -184,12 +192,13 @@ mod tests {
             Just(Activity::Init),
             Just(Activity::Computing),
             Just(Activity::Request),
+            Just(Activity::Signal),
             Just(Activity::Leaving),
             Just(Activity::Finalized),
             (rank, tag).prop_map(|(to, tag)| Activity::Send { to, tag }),
             pair.clone().prop_map(|(from, tag)| Activity::Receive { from, tag }),
             pair.prop_map(|(from, tag)| Activity::Probe { from, tag }),
-            (0_u8..10, any::<u32>()).prop_map(|(code, number)| Activity::Collective {
+            (0_u8..=12, any::<u32>()).prop_map(|(code, number)| Activity::Collective {
                 operation: Operation::from_code(code).unwrap(),
                 number
             }),

@@ -16,6 +16,12 @@ pub(crate) fn index(number: u64) -> usize {
 }
 
 #[cfg(not(loom))]
+mod copy;
+#[cfg(not(loom))]
+pub(crate) mod heap;
+#[cfg(not(loom))]
+pub(crate) mod peer;
+#[cfg(not(loom))]
 mod segment;
 
 #[cfg(not(loom))]

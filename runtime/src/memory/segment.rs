@@ -5,24 +5,30 @@
 //! one [`LINE`] that says what it is doing (apart from the flags, which peers look at with every message); for every rank
 //! a set of bits (whole [`LINE`]s) that says who has ever used the lane to it; for every ordered pair (from, to) a lane:
 //! one [`LINE`] with the consumer's positions, the cells, then the bytes.
+//! Behind all that, from a whole page on, comes the memory of symmetric heaps (see `memory::heap`).
 //! Pages are taken by the kernel when they are first touched, so lanes that nobody uses cost nothing, as long as nobody
 //! looks into them either: hence the bits.
 
 #![expect(unsafe_code, reason = "memory shared with other processes")]
 
 use super::{
-    Activity, index,
+    Activity,
+    heap::PAGE,
+    index,
     lane::{CELL, CELL_WORDS, LaneMemory},
     stores::Stores,
 };
 use rustix::{
-    fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create},
+    fs::{
+        FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+        memfd_create,
+    },
     io::Errno,
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     ptr::NonNull,
     sync::{
         Arc,
@@ -48,6 +54,8 @@ pub struct Segment {
     bytes: usize,
     ranks: usize,
     ring: usize,
+    /// The memfd. Behind what is mapped here it has the memory of symmetric heaps.
+    fd: OwnedFd,
 }
 
 // SAFETY: the mapping is valid in every thread until drop, and all access goes through atomics or through lanes, whose
@@ -69,10 +77,11 @@ impl Segment {
         })?;
         let fd = memfd_create(c"spmd-segment", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, bytes as u64)?;
-        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let segment = Segment::map_bytes(fd.as_fd(), bytes, ranks, ring)?;
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::SEAL)?;
+        let segment = Segment::map_bytes(fd.try_clone()?, bytes, ranks, ring)?;
         segment.word(0).store(MAGIC, Ordering::Relaxed);
         segment.word(1).store(ranks as u64, Ordering::Relaxed);
+        segment.word(3).store(bytes.next_multiple_of(PAGE) as u64, Ordering::Relaxed);
         segment.word(2).store(ring as u64, Ordering::Release);
         Ok(fd)
     }
@@ -82,12 +91,12 @@ impl Segment {
     /// # Errors
     /// When it cannot be mapped; `InvalidData` when it is no segment, not sealed, or of the wrong size.
     pub fn map(fd: impl AsFd) -> io::Result<Self> {
-        let fd = fd.as_fd();
+        let fd = fd.as_fd().try_clone_to_owned()?;
         let bad = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("the shared segment {what}"));
-        if !fcntl_get_seals(fd)?.contains(SealFlags::SHRINK) {
+        if !fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK) {
             return Err(bad("is not sealed against shrinking"));
         }
-        let bytes = usize::try_from(fstat(fd)?.st_size).map_err(|_| bad("has a negative size"))?;
+        let bytes = usize::try_from(fstat(&fd)?.st_size).map_err(|_| bad("has a negative size"))?;
         if bytes < LINE {
             return Err(bad("is too small"));
         }
@@ -103,14 +112,47 @@ impl Segment {
         Ok(segment)
     }
 
-    fn map_bytes(fd: impl AsFd, bytes: usize, ranks: usize, ring: usize) -> io::Result<Self> {
+    fn map_bytes(fd: OwnedFd, bytes: usize, ranks: usize, ring: usize) -> io::Result<Self> {
         // SAFETY: a fresh mapping at an address of the kernel's choice; the file is sealed against shrinking, so that
         // no access within `bytes` can fault.
         let base = unsafe {
             mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, fd.as_fd(), 0)?
         };
         let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::FAULT)?;
-        Ok(Segment { base, bytes, ranks, ring })
+        Ok(Segment { base, bytes, ranks, ring, fd })
+    }
+
+    /// Takes memory behind the lanes for a symmetric heap: where it begins in the memfd. It is zero.
+    pub(crate) fn reserve(&self, bytes: usize) -> io::Result<u64> {
+        let bytes = bytes.next_multiple_of(PAGE) as u64;
+        let start = self.word(3).fetch_add(bytes, Ordering::Relaxed);
+        let end = start.checked_add(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        // Others may be at the same: the length only grows, because the seal refuses a smaller one.
+        while !self.holds(start, index(bytes))? {
+            match ftruncate(&self.fd, end) {
+                Ok(()) | Err(Errno::PERM) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(start)
+    }
+
+    /// Whether the memfd has `bytes` bytes from `offset` on.
+    pub(crate) fn holds(&self, offset: u64, bytes: usize) -> io::Result<bool> {
+        let length = u64::try_from(fstat(&self.fd)?.st_size).unwrap_or(0);
+        Ok(offset.checked_add(bytes as u64).is_some_and(|end| end <= length))
+    }
+
+    /// Gives memory back that [`Segment::reserve`] took. The place in the memfd is not used again.
+    pub(crate) fn give_back(&self, offset: u64, bytes: usize) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&self.fd, flags, offset, bytes as u64)?)
+    }
+
+    /// Pages of memory that the kernel holds for it.
+    #[cfg(test)]
+    pub(super) fn pages(&self) -> io::Result<u64> {
+        Ok(u64::try_from(fstat(&self.fd)?.st_blocks).unwrap_or(0) * 512 / PAGE as u64)
     }
 
     /// The number of ranks that share it.
@@ -127,7 +169,7 @@ impl Segment {
     }
 
     fn flag(&self, rank: usize, index: usize) -> &AtomicU32 {
-        assert!(rank < self.ranks && index < LINE / 4);
+        assert!(rank < self.ranks && index < LINE / 8);
         // SAFETY: within the flags of a rank that exists, aligned, and only ever accessed as an atomic.
         unsafe { self.base.add(LINE * (1 + rank)).cast::<AtomicU32>().add(index).as_ref() }
     }
@@ -140,6 +182,13 @@ impl Segment {
     /// Whether `rank` has dropped its world.
     pub(crate) fn finished(&self, rank: usize) -> &AtomicU32 {
         self.flag(rank, 1)
+    }
+
+    /// A word of what `rank` shows to those who want to read its memory: beside the flags, in a line of its own.
+    pub(super) fn card(&self, rank: usize, index: usize) -> &AtomicU64 {
+        assert!(rank < self.ranks && index < LINE / 16);
+        // SAFETY: within the second half of the flags of a rank that exists, aligned, and only accessed as an atomic.
+        unsafe { self.base.add(LINE * (1 + rank) + LINE / 2).cast::<AtomicU64>().add(index).as_ref() }
     }
 
     /// What `rank` publishes for whoever asks where it is.
@@ -192,6 +241,12 @@ impl Segment {
         // SAFETY: within the mapping, as computed by `total_bytes`.
         let base = unsafe { self.base.add(start) };
         MappedLane { segment: self.clone(), base }
+    }
+}
+
+impl AsFd for Segment {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -13,7 +13,7 @@ fn capabilities(channels: Channels) -> Capabilities {
         eager: 32 * KIB,
         piece: 32 * KIB,
         channels,
-        direct_read: None,
+        direct_read: DirectRead::No("nobody can"),
         slow_poll: false,
     }
 }
@@ -21,7 +21,7 @@ fn capabilities(channels: Channels) -> Capabilities {
 #[test]
 fn without_a_hint_there_is_one_general_recipe() {
     for channels in [ONE, Channels::Two { largest: 64 * KIB }] {
-        let limits = Limits::new(capabilities(channels), 8 * KIB);
+        let limits = Limits::new(capabilities(channels), 8 * KIB, "eager.limit");
         let expected = [(32, Path::Inline(Tier::Bulk)), (8 * KIB, Path::Eager(Tier::Bulk)), (usize::MAX, Path::Pieces)];
         assert_eq!(limits.ranges(0), expected);
         assert_eq!(limits.hint(0).effect, Effect::NotAsked);
@@ -30,7 +30,7 @@ fn without_a_hint_there_is_one_general_recipe() {
 
 #[test]
 fn messages_up_to_the_hint_take_the_low_latency_channel_and_larger_ones_the_other() {
-    let limits = Limits::new(capabilities(Channels::Two { largest: 64 * KIB }), 8 * KIB);
+    let limits = Limits::new(capabilities(Channels::Two { largest: 64 * KIB }), 8 * KIB, "eager.limit");
     let below = [
         (32, Path::Inline(Tier::LowLatency)),
         (KIB, Path::Eager(Tier::LowLatency)),
@@ -46,7 +46,7 @@ fn messages_up_to_the_hint_take_the_low_latency_channel_and_larger_ones_the_othe
 
 #[test]
 fn a_hint_beyond_what_the_low_latency_channel_takes_is_cut_to_it() {
-    let limits = Limits::new(capabilities(Channels::Two { largest: 64 * KIB }), 8 * KIB);
+    let limits = Limits::new(capabilities(Channels::Two { largest: 64 * KIB }), 8 * KIB, "eager.limit");
     assert_eq!(limits.hint(1 << 20), Hint { requested: 1 << 20, effective: 64 * KIB, effect: Effect::Channel });
     assert_eq!(limits.path(64 * KIB, 1 << 20), Path::Eager(Tier::LowLatency));
     assert_eq!(limits.path(64 * KIB + 1, 1 << 20), Path::Pieces);
@@ -54,7 +54,7 @@ fn a_hint_beyond_what_the_low_latency_channel_takes_is_cut_to_it() {
 
 #[test]
 fn with_one_channel_a_hint_raises_what_is_sent_at_once_or_is_inert() {
-    let limits = Limits::new(capabilities(ONE), 8 * KIB);
+    let limits = Limits::new(capabilities(ONE), 8 * KIB, "eager.limit");
     let raised = limits.hint(16 * KIB);
     assert_eq!((raised.effective, raised.effect), (16 * KIB, Effect::EagerLimit { without: 8 * KIB }));
     assert_eq!(limits.path(16 * KIB, 16 * KIB), Path::Eager(Tier::Bulk));
@@ -65,32 +65,38 @@ fn with_one_channel_a_hint_raises_what_is_sent_at_once_or_is_inert() {
 
 #[test]
 fn a_receiver_that_can_read_does_so_from_its_size_on() {
-    let reads = Capabilities { direct_read: Some(100 * KIB), ..capabilities(ONE) };
-    let limits = Limits::new(reads, 8 * KIB);
+    let reads = Capabilities { direct_read: DirectRead::From(100 * KIB), ..capabilities(ONE) };
+    let limits = Limits::new(reads, 8 * KIB, "eager.limit");
     let ends = limits.ranges(0);
     assert_eq!(ends[2..], [(100 * KIB - 1, Path::Pieces), (usize::MAX, Path::DirectRead)]);
     // An eager limit above it wins: those messages are on their way before anyone could read them.
-    let early = Limits::new(Capabilities { direct_read: Some(KIB), ..reads }, 8 * KIB);
+    let early = Limits::new(Capabilities { direct_read: DirectRead::From(KIB), ..reads }, 8 * KIB, "eager.limit");
     assert_eq!(early.ranges(0)[1..], [(8 * KIB, Path::Eager(Tier::Bulk)), (usize::MAX, Path::DirectRead)]);
 }
 
 #[test]
 fn an_eager_limit_beyond_the_transport_is_cut_and_zero_announces_everything_but_empty_messages() {
-    let limits = Limits::new(capabilities(ONE), 1 << 20);
+    let limits = Limits::new(capabilities(ONE), 1 << 20, "eager.limit");
     assert_eq!(limits.path(32 * KIB, 0), Path::Eager(Tier::Bulk));
     assert_eq!(limits.path(32 * KIB + 1, 0), Path::Pieces);
-    let none = Limits::new(capabilities(ONE), 0);
+    let none = Limits::new(capabilities(ONE), 0, "eager.limit");
     assert_eq!(none.ranges(0), [(0, Path::Inline(Tier::Bulk)), (usize::MAX, Path::Pieces)]);
+}
+
+#[test]
+fn every_path_is_at_its_place() {
+    assert!(Path::ALL.into_iter().enumerate().all(|(at, path)| path.index() == at));
 }
 
 fn any_limits() -> impl Strategy<Value = Limits> {
     let size = || prop_oneof![Just(0_usize), 1..100_usize, 1..(1_usize << 21)];
     let channels = prop_oneof![Just(ONE), size().prop_map(|largest| Channels::Two { largest })];
-    (size(), size(), size(), channels, proptest::option::of(size()), size()).prop_map(
+    let direct_read = prop_oneof![Just(DirectRead::No("nobody can")), size().prop_map(DirectRead::From)];
+    (size(), size(), size(), channels, direct_read, size()).prop_map(
         |(inline, eager, piece, channels, direct_read, wanted)| {
             let capabilities =
                 Capabilities { name: "any", inline, eager, piece, channels, direct_read, slow_poll: false };
-            Limits::new(capabilities, wanted)
+            Limits::new(capabilities, wanted, "eager.limit")
         },
     )
 }

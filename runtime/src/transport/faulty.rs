@@ -182,6 +182,10 @@ impl Transport for Faulty {
         self.inner.capabilities()
     }
 
+    fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        self.inner.counters(tell);
+    }
+
     fn push(&mut self, peer: usize, header: &Header, payload: &[u8], tier: Tier, later: bool) -> Result<bool> {
         if self.peers[peer].lost {
             return Ok(false);
@@ -213,6 +217,27 @@ impl Transport for Faulty {
 
     fn disarm(&mut self) {
         self.inner.disarm();
+    }
+
+    fn read_memory(&mut self, peer: usize, address: u64, out: &mut [u8]) -> bool {
+        // Another way to refuse: the message has to come in pieces.
+        !(self.faults.refuse && self.dice.one_in(4)) && self.inner.read_memory(peer, address, out)
+    }
+
+    fn withdrawals(&self) -> u64 {
+        self.inner.withdrawals()
+    }
+
+    fn withdrawals_of(&self, peer: usize) -> u64 {
+        self.inner.withdrawals_of(peer)
+    }
+
+    fn withdraw(&mut self) {
+        self.inner.withdraw();
+    }
+
+    fn nudge(&mut self, peer: usize) -> Result<()> {
+        self.inner.nudge(peer)
     }
 
     fn peer_finished(&mut self, peer: usize) {

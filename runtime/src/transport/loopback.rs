@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    protocol::{Capabilities, Channels, Tier},
+    protocol::{Capabilities, Channels, DirectRead, Tier},
 };
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ impl Transport for Loopback {
             eager: LARGEST,
             piece: LARGEST,
             channels: Channels::One { why: "a rank's messages to itself wait in one queue" },
-            direct_read: None,
+            direct_read: DirectRead::No("they are copied within this process anyway"),
             slow_poll: false,
         }
     }

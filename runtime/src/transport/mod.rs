@@ -5,6 +5,7 @@
 //! themselves and with the others. It knows nothing of messages, matching or communicators. Nothing above asks which
 //! transport it talks to: what it can do is data ([`Capabilities`]).
 
+pub(crate) mod choice;
 pub(crate) mod faulty;
 pub(crate) mod loopback;
 pub(crate) mod record;
@@ -50,12 +51,39 @@ pub(crate) trait Transport: Send {
     /// Delivers what has arrived, a bounded amount; `true` when anything moved in either direction.
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool>;
 
+    /// Tells what it has counted: names and numbers of its own.
+    fn counters(&self, _tell: &mut dyn FnMut(&'static str, u64)) {}
+
     /// Before the rank sleeps on its descriptors: from now on, everything that makes `poll` worth calling wakes it.
     /// The caller polls once more before it sleeps.
     fn arm(&mut self);
 
     /// The rank is awake again.
     fn disarm(&mut self);
+
+    /// Fills `out` from this address of the peer's memory; `false` when that is not possible.
+    fn read_memory(&mut self, _peer: usize, _address: u64, _out: &mut [u8]) -> bool {
+        false
+    }
+
+    /// How often this rank has let go of memory that peers may have been reading.
+    fn withdrawals(&self) -> u64 {
+        0
+    }
+
+    /// How often the peer has.
+    fn withdrawals_of(&self, _peer: usize) -> u64 {
+        0
+    }
+
+    /// This rank is about to let go of memory that peers may be reading.
+    fn withdraw(&mut self) {}
+
+    /// Memory that this peer shares with us has changed: wakes it if it sleeps. Where no memory is shared there is nothing
+    /// to do.
+    fn nudge(&mut self, _peer: usize) -> Result<()> {
+        Ok(())
+    }
 
     /// The launcher says that this peer has dropped its world. Once nothing more can come from it, a later `poll` says that
     /// it has departed. A transport that learns of that by itself need not do anything.

@@ -12,7 +12,7 @@ pub(crate) enum Kind {
     RequestToSend = 2,
     /// Send it: `id` is the sender's, `tag` the receiver's own id, which data records carry.
     ClearToSend = 3,
-    /// Forget it: the receiver cannot take it (wrong type or too long). `id` is the sender's.
+    /// Forget it: the receiver cannot take it (wrong type or too long), or (`tag` 1) leaves. `id` is the sender's.
     Discard = 4,
     /// A piece of a large message; `id` is the receiver's, `tag` the offset in bytes at which the piece belongs. The pieces
     /// of a message may come in any order.
@@ -23,16 +23,39 @@ pub(crate) enum Kind {
     Abandon = 7,
     /// Nothing but what its header confirms. Within a transport only.
     Confirm = 8,
+    /// Bytes for the receiver's part of a symmetric heap: `context` and `id` name the heap, `tag` is the offset.
+    Put = 9,
+    /// Change a word of the receiver's part: heap and offset as in `Put`; the payload is a `one_sided::Change`.
+    Update = 10,
+    /// Send bytes of your part: heap and offset as in `Put`, `total` the length; the payload is the number of the request.
+    /// Of length 0 it asks whether everything before it has been done.
+    Get = 11,
+    /// The answer to an `Update` or a `Get`: `id` is the number of the request, `tag` the offset within the answer, `total`
+    /// 0, or 1 when the receiver has no such heap or no such place in it.
+    Answer = 12,
     /// What two ends of a transport say to each other about another way between them. Never leaves the transports.
-    Agree = 9,
+    Agree = 13,
 }
 
 impl Kind {
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
-        use Kind::{Abandon, Agree, Bye, ClearToSend, Confirm, Data, Discard, Eager, RequestToSend};
-        [Eager, RequestToSend, ClearToSend, Discard, Data, Bye, Abandon, Confirm, Agree]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        [
+            Kind::Eager,
+            Kind::RequestToSend,
+            Kind::ClearToSend,
+            Kind::Discard,
+            Kind::Data,
+            Kind::Bye,
+            Kind::Abandon,
+            Kind::Confirm,
+            Kind::Put,
+            Kind::Update,
+            Kind::Get,
+            Kind::Answer,
+            Kind::Agree,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -126,6 +149,6 @@ mod tests {
     #[test]
     fn only_the_known_kinds_are_understood() {
         let known: Vec<u8> = (0..=255).filter(|byte| Kind::from_byte(*byte).is_some()).collect();
-        assert_eq!(known, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(known, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
     }
 }

@@ -12,9 +12,10 @@ use crate::{
     memory::{
         MappedLane, Segment,
         lane::{Cell, Consumer, LaneMemory, Producer},
+        peer::{self, Proof},
         stores::{Chooser, LONG, MEASURED, Sample, Side},
     },
-    protocol::{Capabilities, Channels, Tier},
+    protocol::{Capabilities, Channels, DirectRead, Tier},
 };
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -52,11 +53,16 @@ pub(crate) struct SharedMemory {
     /// Those of `active`, as the segment says it: in words of 64 places.
     announced: Vec<u64>,
     wake: Vec<OwnedFd>,
+    direct_read: DirectRead,
+    /// Peers check it as long as they may read our memory.
+    _proof: Proof,
     /// Bytes of a lane's ring, and of the largest payload.
     ring: usize,
     largest: usize,
     /// Polls since we last looked who has finished.
     since_look: u32,
+    /// Sleeping ranks that were woken.
+    wake_ups: u64,
 }
 
 /// Lanes are taken in hand when they are first used.
@@ -88,8 +94,17 @@ impl Peer {
 }
 
 impl SharedMemory {
-    /// The rings of the rank at place `local` among `ranks` (the ranks of this host, by place).
-    pub(crate) fn new(segment: Arc<Segment>, local: usize, ranks: &[usize], world: usize, wake: Vec<OwnedFd>) -> Self {
+    /// The rings of the rank at place `local` among `ranks` (the ranks of this host, by place). `direct_read`: from which
+    /// size on receivers are to copy messages out of the sender's memory.
+    pub(crate) fn new(
+        segment: Arc<Segment>,
+        local: usize,
+        ranks: &[usize],
+        world: usize,
+        wake: Vec<OwnedFd>,
+        direct_read: DirectRead,
+    ) -> Self {
+        let proof = Proof::publish(&segment, local);
         let mut local_of = vec![None; world];
         let mut peers = Vec::with_capacity(ranks.len());
         for (place, &rank) in ranks.iter().enumerate() {
@@ -107,9 +122,12 @@ impl SharedMemory {
             active: Vec::new(),
             announced,
             wake,
+            direct_read,
+            _proof: proof,
             ring,
             largest,
             since_look: 0,
+            wake_ups: 0,
         }
     }
 
@@ -157,10 +175,11 @@ impl SharedMemory {
     }
 
     /// Wakes the rank at `place` if it sleeps.
-    fn wake(&self, place: usize) -> Result<()> {
+    fn wake(&mut self, place: usize) -> Result<()> {
         fence(Ordering::SeqCst);
         let sleeping = self.segment.sleeping(place);
         if sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::AcqRel) != 0 {
+            self.wake_ups += 1;
             self.ring_bell(place)?;
         }
         Ok(())
@@ -183,7 +202,7 @@ impl Transport for SharedMemory {
             eager: self.largest,
             piece: self.largest,
             channels: Channels::One { why: "shared memory moves every size over one lane, without system calls" },
-            direct_read: None,
+            direct_read: self.direct_read,
             slow_poll: false,
         }
     }
@@ -255,6 +274,33 @@ impl Transport for SharedMemory {
         Ok(moved)
     }
 
+    fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        tell("wake-ups", self.wake_ups);
+    }
+
+    fn read_memory(&mut self, peer: usize, address: u64, out: &mut [u8]) -> bool {
+        self.local_of[peer].is_some_and(|place| peer::read(&self.segment, place as usize, address, out))
+    }
+
+    fn withdrawals(&self) -> u64 {
+        peer::withdrawals(&self.segment, self.local)
+    }
+
+    fn withdrawals_of(&self, peer: usize) -> u64 {
+        self.local_of[peer].map_or(0, |place| peer::withdrawals(&self.segment, place as usize))
+    }
+
+    fn withdraw(&mut self) {
+        peer::withdraw(&self.segment, self.local);
+    }
+
+    fn nudge(&mut self, peer: usize) -> Result<()> {
+        match self.local_of[peer] {
+            Some(place) => self.wake(place as usize),
+            None => Ok(()),
+        }
+    }
+
     fn arm(&mut self) {
         self.since_look = LOOK_EVERY;
         self.segment.sleeping(self.local).store(1, Ordering::Relaxed);
@@ -269,7 +315,8 @@ impl Transport for SharedMemory {
 
     fn finish(&mut self) -> Result<bool> {
         self.segment.finished(self.local).store(1, Ordering::Release);
-        for place in (0..self.peers.len()).filter(|place| *place != self.local) {
+        let local = self.local;
+        for place in (0..self.peers.len()).filter(|place| *place != local) {
             self.wake(place)?;
         }
         Ok(true)

@@ -51,7 +51,7 @@ impl Job {
             match self.hosts[host].link {
                 Link::Waiting => self.hosts[host].link = Link::Gone,
                 Link::Connecting(_) => self.give_up(host),
-                Link::Ready | Link::Started | Link::Done | Link::Gone => {}
+                Link::Ready | Link::Started | Link::Done | Link::Gone | Link::Sweeping(_) => {}
             }
         }
         self.release_idle();
@@ -75,8 +75,10 @@ impl Job {
             (1, false) => {}
             (1 | 2, _) => drop(self.signal_all(libc::SIGKILL)),
             _ => {
-                for host in self.started() {
-                    self.give_up(host);
+                for host in 0..self.hosts.len() {
+                    if matches!(self.hosts[host].link, Link::Started | Link::Sweeping(_)) {
+                        self.give_up(host);
+                    }
                 }
             }
         }
@@ -93,6 +95,7 @@ impl Job {
         }
         self.suspend_late(now);
         self.report_late(now);
+        self.sweeps_late(now);
         for host in 0..self.hosts.len() {
             if matches!(self.hosts[host].link, Link::Connecting(until) if until <= now) {
                 let message = format!(
@@ -151,9 +154,13 @@ impl Job {
             return self.go_direct(now, host, &failure.message);
         }
         self.signals.forget(host);
-        self.lost_agent |= self.hosts[host].link == Link::Started;
+        let left = self.hosts[host].link == Link::Started && self.hosts[host].unguarded && self.interrupts < 3;
         match self.hosts[host].link {
             Link::Done | Link::Gone => self.hosts[host].link = Link::Gone,
+            Link::Sweeping(_) => {
+                self.hosts[host].link = Link::Gone;
+                self.not_swept(host, &failure.message);
+            }
             Link::Started if self.plan.keep_going && self.released && self.phase == Phase::Running => {
                 self.hosts[host].link = Link::Gone;
                 for rank in 0..self.ranks.len() {
@@ -171,6 +178,9 @@ impl Job {
             }
         }
         self.cut_off(now, host);
+        if left {
+            self.sweep(now, host);
+        }
     }
 
     /// An agent has confirmed that nothing is left.
@@ -191,6 +201,9 @@ impl Job {
             Link::Started => !matches!(frame, FromAgent::Hello { .. }),
             Link::Connecting(_) => {
                 matches!(frame, FromAgent::Hello { .. } | FromAgent::Node(_) | FromAgent::Warning { .. })
+            }
+            Link::Sweeping(_) => {
+                matches!(frame, FromAgent::Hello { .. } | FromAgent::Done | FromAgent::Warning { .. })
             }
             Link::Ready => matches!(frame, FromAgent::Warning { .. }),
             Link::Gone | Link::Waiting | Link::Done => false,

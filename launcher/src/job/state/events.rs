@@ -12,6 +12,7 @@ impl Job {
         match event {
             Event::Tick => {}
             Event::Stage(host, stage) => self.hosts[host].stage = stage,
+            Event::Unguarded(host) => self.unguarded(host),
             Event::Ended(host, failure) => self.ended(now, host, failure),
             Event::Signal(signal @ (libc::SIGINT | libc::SIGTERM | libc::SIGHUP)) => self.interrupt(now, signal),
             Event::Signal(libc::SIGQUIT) => self.quit(now),
@@ -60,6 +61,7 @@ impl Job {
             return self.fail(now, Failure::new(ExitCode::Internal, message));
         }
         match frame {
+            FromAgent::Hello { .. } if matches!(self.hosts[host].link, Link::Sweeping(_)) => self.begin_sweep(host),
             FromAgent::Hello { allowed_cores, identity, pid, .. } => {
                 let state = &mut self.hosts[host];
                 (state.cores, state.machine, state.agent_pid) = (allowed_cores, identity, pid);
@@ -115,8 +117,9 @@ impl Job {
                 self.fail(now, Failure::new(ExitCode::Internal, format!("host {name}: {reason}")));
             }
             FromAgent::Done => self.done(now, host),
-            // Output goes to the sink before it comes here, and what is passed on comes as what it is.
-            FromAgent::Output { .. } | FromAgent::Below { .. } => {}
+            // Output goes to the sink and what ranks tell of themselves to its collector before they come here, and what is
+            // passed on comes as what it is.
+            FromAgent::Output { .. } | FromAgent::RankInsight { .. } | FromAgent::Below { .. } => {}
         }
     }
 

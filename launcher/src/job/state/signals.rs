@@ -135,7 +135,7 @@ impl Job {
                 *until = (*until + stopped).min(now + self.plan.grace + CONFIRM);
             }
             for host in &mut self.hosts {
-                if let Link::Connecting(until) = &mut host.link {
+                if let Link::Connecting(until) | Link::Sweeping(until) = &mut host.link {
                     *until = (*until + stopped).min(now + self.plan.connect_timeout);
                 }
             }

@@ -7,6 +7,7 @@ mod life;
 mod placing;
 mod start;
 mod streams;
+mod sweep;
 mod tree;
 
 use super::*;
@@ -145,7 +146,8 @@ impl World {
                     (host, ToAgent::Describe(detail)) => format!("describe {host} {detail:?}"),
                     (host, ToAgent::Stop { signal: libc::SIGTERM }) => format!("stop {host}"),
                     (host, ToAgent::Stop { signal }) => format!("stop {host} with {signal}"),
-                    (_, ToAgent::Reach(_) | ToAgent::Leave { .. } | ToAgent::Below { .. } | ToAgent::Sweep { .. }) => {
+                    (host, ToAgent::Sweep { job }) => format!("sweep {host} {job}"),
+                    (_, ToAgent::Reach(_) | ToAgent::Leave { .. } | ToAgent::Below { .. }) => {
                         unreachable!("made when actions are carried out")
                     }
                 },

@@ -105,7 +105,7 @@ fn entries_that_are_no_snapshot_of_this_program_are_refused() {
 
     let mut missing = good();
     missing.remove(2);
-    let expected = SnapshotError::Keys { expected: "shm.ring_bytes".into(), found: "eager.limit".into() };
+    let expected = SnapshotError::Keys { expected: "shm.ring_bytes".into(), found: "shm.direct_read".into() };
     assert_eq!(refused(missing), expected);
 
     let mut cut = good();

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     bootstrap::messages::JobKey,
     error::{Context, Result},
-    protocol::{Capabilities, Channels, Tier},
+    protocol::{Capabilities, Channels, DirectRead, Tier},
 };
 use dial::{Call, Dial, Step};
 use handshake::{Claim, Progress};
@@ -494,9 +494,14 @@ impl Transport for Tcp {
             eager: self.largest,
             piece: self.largest,
             channels: Channels::One { why },
-            direct_read: None,
+            direct_read: DirectRead::No("a socket reaches no memory of the other process"),
             slow_poll: true,
         }
+    }
+
+    fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        tell("connections replaced", self.resent.connections);
+        tell("bytes resent", self.resent.bytes);
     }
 
     fn push(&mut self, peer: usize, header: &Header, payload: &[u8], _tier: Tier, later: bool) -> Result<bool> {

@@ -192,6 +192,25 @@ fn a_peer_that_cannot_be_reached_is_lost_with_every_address_and_reason() {
 }
 
 #[test]
+fn an_address_that_does_not_answer_holds_up_the_next_one_for_a_moment_only() {
+    let mut ranks = ranks_with(&[1, 1], 1, |settings| settings.connect_timeout = Duration::from_secs(600));
+    let mut kept = kept(2);
+    // A listener whose queue is full answers nobody.
+    let silent = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&silent, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    rustix::net::listen(&silent, 0).unwrap();
+    let address = SocketAddr::try_from(rustix::net::getsockname(&silent).unwrap()).unwrap();
+    let crowd: Vec<_> = (0..8).map(|_| socket::dial(address, Duration::from_secs(60)).unwrap()).collect();
+    ranks[0].settings.addresses[1].insert(0, address);
+    let mut sent = false;
+    until(&mut ranks, &mut kept, |ranks, kept| {
+        sent = sent || ranks[0].push(1, &message(7, b"hello"), b"hello", Tier::Bulk, false).unwrap();
+        kept[1].records.len() == 1
+    });
+    drop(crowd);
+}
+
+#[test]
 fn records_that_do_not_fit_into_the_kernel_s_buffer_arrive_in_order() {
     let (mut ranks, mut kept) = (ranks(&[1, 1]), kept(2));
     let largest = ranks[0].capabilities().piece;

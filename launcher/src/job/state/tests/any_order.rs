@@ -5,7 +5,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn step() -> impl Strategy<Value = (u8, usize, i32)> {
-    (0..21_u8, 0..4_usize, 0..3_i32)
+    (0..22_u8, 0..4_usize, 0..3_i32)
 }
 
 proptest! {
@@ -32,6 +32,7 @@ proptest! {
                 8 => w.pass(100 * MS),
                 9 => w.event(Event::Signal(libc::SIGINT)),
                 10 => w.event(Event::Stdin(vec![1])),
+                13 => w.event(Event::Unguarded(host)),
                 14 => w.event(Event::Signal(libc::SIGTSTP)),
                 15 => w.event(Event::Signal(libc::SIGCONT)),
                 16 => w.event(Event::Signal(libc::SIGQUIT)),

@@ -1,0 +1,17 @@
+//! `rsbench-mpi`: a measuring rank over an MPI. `rsbench` starts it through the MPI's own launcher.
+//!
+//!     mpirun -n 2 rsbench-mpi '{"pattern":"latency","sizes":[8], …}'
+
+use rsbench::port::{Failure, mpi::Mpi};
+use rsbench::rank::{Library, run};
+
+fn main() -> Result<(), Failure> {
+    let usage = "rsbench-mpi PLAN: a plan as JSON, as rsbench gives it";
+    let plan = serde_json::from_str(&std::env::args().nth(1).ok_or(usage)?)?;
+    let mut port = Mpi::start()?;
+    let library = Library { version: Mpi::version(), ..Library::default() };
+    if let Some(run) = run(&mut port, &plan, library, |_| {})? {
+        println!("{}{}", rsbench::MARKER, serde_json::to_string(&run)?);
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! The port of this project's library.
+
+use super::{Failure, Port, Window};
+use spmd::{Communicator, RecvRequest, SendRequest};
+use spmd_collectives::prelude::*;
+
+/// Messages of the measured loops; the library's own traffic has a space of its own.
+const TAG: i32 = 0;
+
+/// A communicator, and room for the requests of a window.
+#[derive(Debug)]
+pub struct Own {
+    communicator: Communicator,
+    receives: Vec<RecvRequest<u8>>,
+    sends: Vec<SendRequest<u8>>,
+}
+
+impl Own {
+    /// Measures on a communicator.
+    #[must_use]
+    pub fn new(communicator: Communicator) -> Self {
+        Own { communicator, receives: Vec::new(), sends: Vec::new() }
+    }
+}
+
+impl Port for Own {
+    fn rank(&self) -> usize {
+        self.communicator.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.communicator.size()
+    }
+
+    #[inline]
+    fn send(&mut self, data: &[u8], to: usize) -> Result<(), Failure> {
+        Ok(self.communicator.send(data, to, TAG)?)
+    }
+
+    #[inline]
+    fn receive(&mut self, room: &mut [u8], from: usize) -> Result<(), Failure> {
+        self.communicator.recv(room, from, TAG)?;
+        Ok(())
+    }
+
+    fn windows(&mut self, receives: &mut [Window], sends: &mut [Window]) -> Result<(), Failure> {
+        let counts = |windows: &[Window]| windows.iter().map(|window| window.buffers.len()).collect::<Vec<_>>();
+        let (receive_counts, send_counts) = (counts(receives), counts(sends));
+        for window in &mut *receives {
+            for buffer in window.buffers.drain(..) {
+                self.receives.push(self.communicator.irecv(buffer, window.peer, TAG)?);
+            }
+        }
+        for window in &mut *sends {
+            for buffer in window.buffers.drain(..) {
+                self.sends.push(self.communicator.isend(buffer, window.peer, TAG)?);
+            }
+        }
+        let mut under_way = self.sends.drain(..);
+        for (window, count) in sends.iter_mut().zip(send_counts) {
+            for request in under_way.by_ref().take(count) {
+                window.buffers.push(request.wait()?);
+            }
+        }
+        let mut under_way = self.receives.drain(..);
+        for (window, count) in receives.iter_mut().zip(receive_counts) {
+            for request in under_way.by_ref().take(count) {
+                window.buffers.push(request.wait()?.0);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn barrier(&mut self) -> Result<(), Failure> {
+        Ok(self.communicator.barrier()?)
+    }
+}

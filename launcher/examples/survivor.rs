@@ -1,0 +1,106 @@
+//! Ranks for the launcher's tests of losses.
+//!
+//! `survivor shrink RANK:MILLISECONDS…`: these ranks kill themselves at these times; the others exchange numbers, all with
+//! all, shrink their communicator when they hear of a loss, and tell who is left.
+//!
+//! `survivor compute SECONDS MEGABYTES`: rank 1 computes for that long while rank 0 sends it more than the network holds.
+
+use spmd::prelude::*;
+use std::time::{Duration, Instant};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let world = World::init()?;
+    match arguments.get(1).map(String::as_str) {
+        Some("shrink") => shrink(&world, &arguments[2..]),
+        Some("compute") => compute(&world, arguments[2].parse()?, arguments[3].parse()?),
+        _ => Err("survivor shrink|compute".into()),
+    }
+}
+
+fn shrink(world: &World, deaths: &[String]) -> Result<(), Box<dyn std::error::Error>> {
+    for death in deaths {
+        let (rank, after) = death.split_once(':').ok_or("RANK:MILLISECONDS")?;
+        if rank.parse() == Ok(world.rank()) {
+            let after = Duration::from_millis(after.parse()?);
+            std::thread::spawn(move || {
+                std::thread::sleep(after);
+                // As if by the kernel: nothing is said to anybody.
+                let _ = std::process::Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
+            });
+        }
+    }
+    let left_in_the_end = world.size() - deaths.len();
+    let mut comm = world.communicator();
+    let mut rounds_of_the_last = 0;
+    let mut number = 0;
+    while rounds_of_the_last < 20 {
+        match round(&comm, number) {
+            Ok(()) => number += 1,
+            Err(Error::PeerLost { .. }) => {
+                comm = comm.shrink()?;
+                number = 0;
+            }
+            Err(other) => return Err(other.into()),
+        }
+        if comm.size() == left_in_the_end {
+            rounds_of_the_last += 1;
+        }
+    }
+    let members: Vec<usize> = (0..comm.size()).map(|member| comm.world_rank(member)).collect();
+    println!("rank {} of {members:?}", world.rank());
+    Ok(())
+}
+
+/// Every rank tells every other one a number. An error as soon as any of them is lost.
+fn round(comm: &Communicator, number: i32) -> spmd::Result<()> {
+    let others: Vec<usize> = (0..comm.size()).filter(|other| *other != comm.rank()).collect();
+    let mut receives = others
+        .iter()
+        .map(|&other| Ok((other, comm.irecv(vec![0_u64; 3000], other, number)?)))
+        .collect::<spmd::Result<Vec<_>>>()?;
+    // Small ones and large ones in turn.
+    let length = if number % 2 == 0 { 1 } else { 3000 };
+    for &other in &others {
+        drop(comm.isend(vec![comm.rank() as u64; length], other, number)?);
+    }
+    while !receives.is_empty() {
+        let mut still = Vec::new();
+        for (other, receive) in receives {
+            match receive.test()? {
+                Ok((got, status)) => {
+                    assert_eq!(status.elements::<u64>(), length);
+                    assert!(got[..length].iter().all(|word| *word == other as u64), "{got:?} from {other}");
+                }
+                Err(again) => still.push((other, again)),
+            }
+        }
+        receives = still;
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+fn compute(world: &World, seconds: u64, megabytes: usize) -> Result<(), Box<dyn std::error::Error>> {
+    let comm = world.communicator();
+    let block: Vec<u64> = (0..1 << 12).collect();
+    if world.rank() == 0 {
+        comm.send(&[0_u8], 1, 0)?;
+        let since = Instant::now();
+        for number in 0..32 * megabytes as u64 {
+            let block: Vec<u64> = block.iter().map(|word| word ^ number).collect();
+            comm.send(&block, 1, 1)?;
+        }
+        println!("sent in {} s", since.elapsed().as_secs());
+    } else {
+        comm.recv(&mut [0_u8], 0, 0)?;
+        std::thread::sleep(Duration::from_secs(seconds));
+        let mut got = vec![0_u64; block.len()];
+        for number in 0..32 * megabytes as u64 {
+            comm.recv(&mut got, 0, 1)?;
+            assert!(got.iter().zip(&block).all(|(got, word)| *got == word ^ number), "block {number}");
+        }
+        println!("received all");
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Ranks that are lost, and ranks that only seem to be.
+
+mod common;
+
+use common::{Place, example_program, finish, start};
+
+/// Numbers that look random and follow from a seed.
+fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move |limit| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 20) % limit
+    }
+}
+
+#[test]
+fn the_survivors_of_deaths_at_any_moment_agree_who_they_are_and_go_on() {
+    let place = Place::new();
+    let program = example_program("survivor");
+    for seed in 1..=6_u64 {
+        let mut below = numbers(seed);
+        let transport = ["shm,tcp", "tcp"][usize::try_from(seed % 2).unwrap()];
+        let count = 1 + usize::try_from(seed % 3).unwrap();
+        let mut ranks: Vec<u64> = (0..5).collect();
+        let dying: Vec<u64> =
+            (0..count).map(|_| ranks.remove(usize::try_from(below(ranks.len() as u64)).unwrap())).collect();
+        // Some at the same time, so that some die while the others agree.
+        let first = 50 + below(100);
+        let deaths: Vec<String> = dying.iter().map(|rank| format!("{rank}:{}", first + below(3) * below(30))).collect();
+        let set = format!("transport.allow={transport}");
+        let mut command = place.rsrun();
+        command.args(["--on-failure", "continue", "--set", &set, "-n", "5"]).arg(&program).arg("shrink").args(&deaths);
+        let ended = finish(start(&mut command));
+        let what = format!("{transport} {deaths:?}: {ended:?}");
+        assert_eq!(ended.code, Some(137), "{what}");
+        let expected: Vec<String> = ranks.iter().map(|rank| format!("rank {rank} of {ranks:?}")).collect();
+        let mut lines = ended.lines();
+        lines.sort();
+        assert_eq!(lines, expected, "{what}");
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_rank_that_computes_longer_than_the_heartbeat_is_not_lost() {
+    let place = Place::new();
+    let program = example_program("survivor");
+    // More than the kernels hold: the window closes, and the kernel of the sender gives the connection up.
+    let ended = place.run(
+        ["-n", "2", "--set", "transport.allow=tcp", "--set", "heartbeat.timeout=3s", "--set", "tcp.resend_bytes=64MiB"]
+            .into_iter()
+            .chain([program.to_str().unwrap(), "compute", "7", "32"]),
+    );
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.text().contains("received all\n"), "{ended:?}");
+    place.assert_nothing_left();
+}

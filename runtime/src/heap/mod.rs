@@ -1,0 +1,355 @@
+//! Symmetric memory: one allocation a rank with the same layout everywhere, and one-sided operations on it.
+//!
+//! A buffer has the same offset on every rank, so that a rank can name a place in the memory of another: it puts bytes
+//! there, gets them, changes words atomically and raises signals without a receive on the other side (the model of
+//! OpenSHMEM 1.5). Knows how each rank is reached, and leaves the moving to `memory::heap` and `engine::one_sided`.
+
+mod atomic;
+mod buffer;
+mod layout;
+
+pub use atomic::{Atomic, Compare, SignalOp};
+pub use buffer::HeapBuffer;
+
+use crate::{
+    comm::Communicator,
+    element::Element,
+    engine::{
+        Engine,
+        one_sided::HeapKey,
+        operation::{NoBuffers, OperationId},
+    },
+    error::{Context, Error, Result},
+    memory::{
+        Activity, Operation,
+        heap::{HeapMemory, PAGE, reserved_bytes},
+    },
+};
+use layout::Layout;
+use std::{
+    ops::Range,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering, fence},
+    },
+};
+
+/// One memory a rank of a communicator, of the same size and with the same layout on all of them.
+///
+/// Creating it, [`alloc`](Self::alloc) and [`free`](Self::free) are collective: all ranks call them in the same order with
+/// the same numbers, which is checked. Everything else is one-sided. Clones are the same heap; buffers hold it, too. The
+/// memory goes when the last of them is dropped, which must be after the last access by any rank: after a barrier.
+///
+/// # Order
+/// A rank's puts to one target may become visible there in any order, until
+/// - [`fence`](Self::fence): puts, signals and atomic operations after it become visible after those before it, at each
+///   target;
+/// - [`quiet`](Self::quiet): when it returns, everything this rank has put, signalled or changed is visible to all;
+/// - a signal ([`HeapBuffer::put_signal`], [`HeapBuffer::signal`]): whoever has seen it sees everything that this rank had
+///   put to the same target before (a strong signal);
+/// - an atomic operation that returns a value is complete when it returns.
+///
+/// A get is complete when it returns. Nothing is promised of puts by different ranks, or of puts and gets of the same bytes
+/// at the same time: the result is a mixture of bytes.
+///
+/// # How ranks are reached
+/// Ranks of the same host that may use shared memory have each other's memory mapped: an operation is a copy or an atomic
+/// instruction, and the target takes no part. Other ranks are reached by records that the target carries out when it
+/// enters the library: a put to a rank that computes for long is visible only when that rank next waits, sends or receives.
+#[derive(Clone, Debug)]
+pub struct SymmetricHeap {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    communicator: Communicator,
+    key: HeapKey,
+    memory: Arc<HeapMemory>,
+    /// For every rank of the communicator how it is reached.
+    reach: Vec<Reach>,
+    layout: Mutex<Layout>,
+    /// For every rank: something was sent there that [`SymmetricHeap::quiet`] has to wait for.
+    pending: Vec<AtomicBool>,
+}
+
+/// How a rank's memory is reached.
+#[derive(Clone, Copy, Debug)]
+enum Reach {
+    /// It is part `part` of what is mapped here.
+    Mapped { part: usize },
+    /// By records that its engine carries out.
+    Records,
+}
+
+impl SymmetricHeap {
+    /// Makes a heap of `bytes` bytes on every rank, rounded up to whole pages. Collective.
+    ///
+    /// # Errors
+    /// When ranks ask for different sizes, for nothing, or for more than there is; when a rank is lost.
+    pub fn new(communicator: &Communicator, bytes: usize) -> Result<Self> {
+        let operation = "SymmetricHeap::new";
+        let refuse = |reason: String| Error::Heap { operation, reason };
+        let (rank, size) = (communicator.rank(), communicator.size());
+        let reach = reach(communicator);
+        let own = part_of(reach[rank]).unwrap_or(0);
+        let parts = reach.iter().filter(|reach| part_of(**reach).is_some()).count();
+        let near = communicator.near().filter(|_| parts > 1);
+        // The first rank of the host takes the memory, and the others learn from it where.
+        let first = reach.iter().position(|reach| part_of(*reach).is_some()).unwrap_or(rank);
+        let part = bytes.checked_next_multiple_of(PAGE).filter(|part| (1..=isize::MAX as usize).contains(part));
+        let offset = match (near, part.and_then(|part| reserved_bytes(part, parts))) {
+            (Some(near), Some(bytes)) if first == rank => near.segment.reserve(bytes).unwrap_or(NOWHERE),
+            _ => NOWHERE,
+        };
+        let said = communicator.gather_words(Operation::Heap, [NEW, bytes as u64, offset])?;
+        agree(&said, rank, |[step, theirs, _]| [step, theirs])
+            .map_err(|other| refuse(differ(rank, [NEW, bytes as u64], other)))?;
+        let part = part.ok_or_else(|| refuse(format!("{bytes} bytes a rank: ask for 1 to 2^63 - 1")))?;
+        let memory = match near {
+            None => HeapMemory::private(part),
+            Some(near) => HeapMemory::shared(near.segment.clone(), said[first][2], part, parts, own),
+        };
+        let memory = memory.map(Arc::new).context(format!("making a symmetric heap of {bytes} bytes a rank"));
+        let key = (communicator.context(), communicator.next_heap());
+        if let Ok(memory) = &memory {
+            // Before others may begin to use it.
+            communicator.runtime().lock().add_heap(key, memory.clone());
+        }
+        let made = communicator.gather_words(Operation::Heap, [NEW, u64::from(memory.is_ok()), 0]);
+        let heap = memory.map(|memory| SymmetricHeap {
+            inner: Arc::new(Inner {
+                communicator: communicator.clone(),
+                key,
+                layout: Mutex::new(Layout::new(memory.part())),
+                memory,
+                reach,
+                pending: (0..size).map(|_| AtomicBool::new(false)).collect(),
+            }),
+        })?;
+        match made?.iter().position(|[_, made, _]| *made == 0) {
+            Some(other) => Err(refuse(format!("rank {other} could not make its {bytes} bytes"))),
+            None => Ok(heap),
+        }
+    }
+
+    /// Takes a buffer of `length` elements out of the heap, at the same offset on every rank, all bytes zero. Collective.
+    ///
+    /// Dropping the buffer does not give it back: [`SymmetricHeap::free`] does, which is collective as well.
+    ///
+    /// # Errors
+    /// When ranks ask for different lengths or types, or when the heap is too full; nothing is taken then.
+    pub fn alloc<T: Element>(&self, length: usize) -> Result<HeapBuffer<T>> {
+        let operation = "SymmetricHeap::alloc";
+        let bytes = length.checked_mul(size_of::<T>());
+        let mut layout = self.inner.layout();
+        let taken = bytes.and_then(|bytes| layout.take(bytes));
+        if let Some((offset, used)) = taken {
+            self.inner.clear(offset..offset + used);
+        }
+        let call = [ALLOC << 32 | u64::from(T::signature().0), bytes.map_or(u64::MAX, |bytes| bytes as u64)];
+        let offset = taken.map_or(NOWHERE, |(offset, _)| offset as u64);
+        let communicator = &self.inner.communicator;
+        let agreed = communicator.gather_words(Operation::Heap, [call[0], call[1], offset]).and_then(|said| {
+            agree(&said, communicator.rank(), |words| words)
+                .map_err(|other| Error::Heap { operation, reason: differ(communicator.rank(), call, other) })
+        });
+        match (taken, agreed) {
+            (Some((offset, _)), Ok(())) => Ok(HeapBuffer::new(self.inner.clone(), offset, length)),
+            (None, Ok(())) => Err(Error::Heap {
+                operation,
+                reason: format!(
+                    "{length} elements of {} bytes do not fit: {} of {} bytes are left, not necessarily in one piece",
+                    size_of::<T>(),
+                    layout.left(),
+                    self.inner.memory.part()
+                ),
+            }),
+            (taken, Err(error)) => {
+                if let Some((offset, _)) = taken {
+                    layout.give_back(offset);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives a buffer back. Collective; returns when every rank has called it, so that nobody accesses the buffer any more.
+    ///
+    /// # Errors
+    /// When `buffer` is a part of a buffer, has been given back, or is not of this heap; when ranks give back different
+    /// ones.
+    pub fn free<T: Element>(&self, buffer: HeapBuffer<T>) -> Result<()> {
+        let operation = "SymmetricHeap::free";
+        let (offset, bytes) = (buffer.offset(), buffer.bytes());
+        let mut layout = self.inner.layout();
+        let is_ours = Arc::ptr_eq(&self.inner, buffer.heap()) && layout.is_taken(offset, bytes);
+        let call = [FREE << 32 | u64::from(T::signature().0), bytes as u64];
+        let words = [call[0], call[1], if is_ours { offset as u64 } else { NOWHERE }];
+        let communicator = &self.inner.communicator;
+        let said = communicator.gather_words(Operation::Heap, words)?;
+        agree(&said, communicator.rank(), |words| words)
+            .map_err(|other| Error::Heap { operation, reason: differ(communicator.rank(), call, other) })?;
+        if !is_ours {
+            let reason = "the buffer is part of one, has been given back, or is of another heap".into();
+            return Err(Error::Heap { operation, reason });
+        }
+        layout.give_back(offset);
+        Ok(())
+    }
+
+    /// Puts, signals and atomic operations of this rank that come after it become visible at each target after those that
+    /// came before it.
+    pub fn fence(&self) {
+        // Mapped memory: stores are ordered by this. Records of one pair of ranks are carried out in order anyway.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Waits until everything that this rank has put, signalled and changed is visible to all ranks.
+    ///
+    /// # Errors
+    /// When a rank is lost that something was sent to.
+    pub fn quiet(&self) -> Result<()> {
+        fence(Ordering::SeqCst);
+        let inner = &*self.inner;
+        let mut asked = Vec::new();
+        for (rank, pending) in inner.pending.iter().enumerate() {
+            if pending.swap(false, Ordering::Relaxed) {
+                let peer = inner.communicator.world_rank(rank);
+                asked.push(inner.communicator.runtime().lock().get(peer, inner.key, 0, 0)?);
+            }
+        }
+        asked.into_iter().try_for_each(|request| inner.answer(request).map(drop))
+    }
+
+    /// Bytes of each rank's memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.inner.memory.part()
+    }
+
+    /// The ranks whose memory it is.
+    #[must_use]
+    pub fn communicator(&self) -> &Communicator {
+        &self.inner.communicator
+    }
+}
+
+/// What the first word of a gathered row says: the step, so that ranks that call different ones find out.
+const NEW: u64 = 1;
+const ALLOC: u64 = 2;
+const FREE: u64 = 3;
+/// An offset that is none.
+const NOWHERE: u64 = u64::MAX;
+
+/// For every rank how it is reached.
+fn reach(communicator: &Communicator) -> Vec<Reach> {
+    let mut parts = 0;
+    let mut of = |rank: usize| {
+        let is_near = rank == communicator.rank()
+            || communicator.near().is_some_and(|near| near.place(communicator.world_rank(rank)).is_some());
+        if !is_near {
+            return Reach::Records;
+        }
+        parts += 1;
+        Reach::Mapped { part: parts - 1 }
+    };
+    (0..communicator.size()).map(&mut of).collect()
+}
+
+fn part_of(reach: Reach) -> Option<usize> {
+    match reach {
+        Reach::Mapped { part } => Some(part),
+        Reach::Records => None,
+    }
+}
+
+/// Whether every rank says the same as this one, as far as `what` looks; else the first that does not, and its words.
+fn agree<const N: usize>(
+    said: &[[u64; 3]],
+    rank: usize,
+    what: impl Fn([u64; 3]) -> [u64; N],
+) -> std::result::Result<(), (usize, [u64; 3])> {
+    match said.iter().enumerate().find(|(_, words)| what(**words) != what(said[rank])) {
+        Some((other, words)) => Err((other, *words)),
+        None => Ok(()),
+    }
+}
+
+/// Two ranks that call different things, for an error.
+fn differ(rank: usize, call: [u64; 2], (other, theirs): (usize, [u64; 3])) -> String {
+    let show = |step: u64, bytes: u64| {
+        let name = match if step > u64::from(u32::MAX) { step >> 32 } else { step } {
+            NEW => "makes a heap",
+            ALLOC => "takes a buffer",
+            FREE => "gives back a buffer",
+            _ => "calls something else",
+        };
+        format!("{name} of {bytes} bytes (element type {:08x})", step & u64::from(u32::MAX))
+    };
+    format!(
+        "rank {rank} {}, rank {other} {}: every rank must call the same, in the same order",
+        show(call[0], call[1]),
+        show(theirs[0], theirs[1])
+    )
+}
+
+impl Inner {
+    fn layout(&self) -> MutexGuard<'_, Layout> {
+        self.layout.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes bytes of this rank's memory zero.
+    fn clear(&self, mut range: Range<usize>) {
+        const ZERO: [u8; 4096] = [0; 4096];
+        while !range.is_empty() {
+            let now = range.len().min(ZERO.len());
+            self.memory.write(self.memory.own(), range.start, &ZERO[..now]);
+            range.start += now;
+        }
+    }
+
+    /// How a rank of the communicator is reached.
+    fn reach(&self, rank: usize, operation: &'static str) -> Result<Reach> {
+        let last = self.reach.len() - 1;
+        self.reach.get(rank).copied().ok_or(Error::NoSuchRank { operation, rank, last })
+    }
+
+    /// Makes progress until `done` gives a result.
+    fn wait<R>(&self, mut done: impl FnMut(&mut Engine) -> Option<Result<R>>) -> Result<R> {
+        self.communicator.runtime().wait(Activity::Request, &mut NoBuffers, |engine, _| done(engine))
+    }
+
+    /// Waits for the answer to a request.
+    fn answer(&self, request: OperationId) -> Result<Vec<u8>> {
+        let answer = self.wait(|engine| engine.take_answer(request));
+        if answer.is_err() {
+            self.communicator.runtime().lock().abandon_request(request);
+        }
+        answer
+    }
+
+    /// A word of a mapped rank has changed: wakes whoever waits for it.
+    fn wake(&self, rank: usize) -> Result<()> {
+        let runtime = self.communicator.runtime();
+        if rank == self.communicator.rank() {
+            runtime.lock().announce();
+            return Ok(());
+        }
+        let peer = self.communicator.world_rank(rank);
+        // The flag is raised before the sleeper looks at its memory for the last time (Dekker's pattern).
+        fence(Ordering::SeqCst);
+        match self.communicator.near().and_then(|near| near.place(peer).map(|place| (near, place))) {
+            Some((near, place)) if near.segment.sleeping(place).load(Ordering::Relaxed) != 0 => {
+                runtime.lock().nudge(peer)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.communicator.runtime().lock().remove_heap(self.key);
+    }
+}

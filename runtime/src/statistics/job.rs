@@ -1,0 +1,167 @@
+//! The statistics of a whole job: sums, the busiest pairs, a table and JSON. Pure.
+
+use super::{Statistics, Tally};
+use crate::protocol::Path;
+use serde::Serialize;
+use std::{collections::BTreeMap, fmt};
+
+/// Pairs of ranks that the table shows.
+const PAIRS: usize = 10;
+
+/// The statistics of all ranks of a job that have been heard of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct JobStatistics {
+    /// How many ranks the job has.
+    pub size: usize,
+    /// Ranks of which nothing is known: they died before they said anything, or are no users of this library.
+    pub missing: Vec<usize>,
+    /// What all ranks sent, by path.
+    pub paths: Vec<(Path, Tally)>,
+    /// What all ranks sent, by transport.
+    pub transports: Vec<(String, Tally)>,
+    /// The counters of transports, summed over ranks: transport, name, number.
+    pub counters: Vec<(String, String, u64)>,
+    /// The pairs that exchanged the most bytes: sender, receiver, and what was sent.
+    pub top_pairs: Vec<(usize, usize, Tally)>,
+    /// Every rank, ascending.
+    pub ranks: Vec<Statistics>,
+}
+
+impl JobStatistics {
+    /// Of a job of `size` ranks.
+    #[must_use]
+    pub fn new(size: usize, mut ranks: Vec<Statistics>) -> Self {
+        ranks.sort_by_key(|rank| rank.rank);
+        let missing = (0..size).filter(|rank| ranks.binary_search_by_key(rank, |known| known.rank).is_err()).collect();
+        let mut paths = Path::ALL.map(|path| (path, Tally::default())).to_vec();
+        let mut transports: BTreeMap<&str, Tally> = BTreeMap::new();
+        let mut counters: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        let mut pairs = Vec::new();
+        for rank in &ranks {
+            for peer in &rank.peers {
+                for (path, tally) in &peer.sent {
+                    let sum = &mut paths[path.index()].1;
+                    *sum = Tally::sum([*sum, *tally]);
+                }
+                let sent = peer.sent_total();
+                let sum = transports.entry(&peer.transport).or_default();
+                *sum = Tally::sum([*sum, sent]);
+                if peer.peer != rank.rank && sent.messages > 0 {
+                    pairs.push((rank.rank, peer.peer, sent));
+                }
+            }
+            for transport in &rank.transports {
+                for (name, number) in &transport.counters {
+                    *counters.entry((&transport.transport, name)).or_default() += number;
+                }
+            }
+        }
+        paths.retain(|(_, tally)| tally.messages > 0);
+        pairs.sort_by_key(|(from, to, tally)| (std::cmp::Reverse((tally.bytes, tally.messages)), *from, *to));
+        pairs.truncate(PAIRS);
+        let transports = transports.into_iter().map(|(name, tally)| (name.to_string(), tally)).collect();
+        let counters = counters
+            .into_iter()
+            .map(|((transport, name), number)| (transport.to_string(), name.to_string(), number))
+            .collect();
+        JobStatistics { size, missing, paths, transports, counters, top_pairs: pairs, ranks }
+    }
+
+    /// As JSON, on several lines.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_else(|error| unreachable!("plain numbers and texts: {error}"))
+    }
+}
+
+/// Bytes with three digits that count: `1.23 MiB`.
+fn human(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 10_000 {
+        return format!("{bytes} B");
+    }
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let mut number = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while number >= 1000.0 && unit + 1 < UNITS.len() {
+        number /= 1024.0;
+        unit += 1;
+    }
+    let digits = if number < 10.0 { 2 } else { usize::from(number < 100.0) };
+    format!("{number:.digits$} {}", UNITS[unit])
+}
+
+/// A table whose first column is text and whose others are right-aligned.
+fn table(f: &mut fmt::Formatter<'_>, rows: &[Vec<String>]) -> fmt::Result {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            line += &if column == 0 { format!("  {cell:<width$}") } else { format!("  {cell:>width$}") };
+        }
+        writeln!(f, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn cells(tally: Tally) -> [String; 2] {
+    [tally.messages.to_string(), human(tally.bytes)]
+}
+
+impl fmt::Display for JobStatistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = Tally::sum(self.ranks.iter().map(Statistics::sent));
+        writeln!(f, "statistics of {} ranks: {} messages, {} sent", self.size, all.messages, human(all.bytes))?;
+        let header = |words: &[&str]| words.iter().map(|word| (*word).to_string()).collect::<Vec<_>>();
+        let mut rows = vec![header(&["path", "messages", "bytes"])];
+        rows.extend(self.paths.iter().map(|(path, tally)| [vec![path.to_string()], cells(*tally).to_vec()].concat()));
+        rows.push(header(&["over", "messages", "bytes"]));
+        rows.extend(self.transports.iter().map(|(name, tally)| [vec![name.clone()], cells(*tally).to_vec()].concat()));
+        table(f, &rows)?;
+        let mut rows = vec![header(&[
+            "rank on host",
+            "sent",
+            "bytes",
+            "received",
+            "bytes",
+            "stalls",
+            "spins",
+            "yields",
+            "sleeps",
+        ])];
+        for rank in &self.ranks {
+            let mark = if rank.complete { "" } else { " (until shortly before its end)" };
+            let numbers = [rank.stalls(), rank.waits.spins, rank.waits.yields, rank.waits.sleeps];
+            rows.push(
+                [
+                    vec![format!("{} {}{mark}", rank.rank, rank.host)],
+                    cells(rank.sent()).to_vec(),
+                    cells(rank.received()).to_vec(),
+                    numbers.map(|number| number.to_string()).to_vec(),
+                ]
+                .concat(),
+            );
+        }
+        table(f, &rows)?;
+        if !self.top_pairs.is_empty() {
+            let mut rows = vec![header(&["busiest pairs", "messages", "bytes"])];
+            let pairs = self.top_pairs.iter();
+            rows.extend(
+                pairs.map(|(from, to, tally)| [vec![format!("{from} to {to}")], cells(*tally).to_vec()].concat()),
+            );
+            table(f, &rows)?;
+        }
+        let counters: Vec<String> =
+            self.counters.iter().map(|(transport, name, number)| format!("{transport} {name} {number}")).collect();
+        if !counters.is_empty() {
+            writeln!(f, "  counted by transports: {}", counters.join(", "))?;
+        }
+        if !self.missing.is_empty() {
+            writeln!(f, "  nothing is known of ranks {}", super::rank_ranges(&self.missing))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Which transport reaches a peer: the first of a fixed order that may be used and can. Pure.
+//!
+//! Knows what each transport needs, not how it works.
+
+use std::fmt;
+
+/// All transports between different ranks, the fastest first.
+const ORDER: [&str; 3] = ["shm", "verbs", "tcp"];
+
+/// Why a transport does not carry messages to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The key `transport.allow` leaves it out.
+    NotAllowed,
+    /// It works within a host only.
+    OtherHost,
+    /// This host has no RDMA device.
+    NoDevice,
+    /// This one comes before it.
+    After(&'static str),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAllowed => f.write_str("transport.allow leaves it out"),
+            Self::OtherHost => f.write_str("the peer is on another host"),
+            Self::NoDevice => f.write_str("this host has no RDMA device"),
+            Self::After(first) => write!(f, "{first} reaches the peer and is faster"),
+        }
+    }
+}
+
+/// The transport for a peer, and why not each of the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// `None`: nothing that is allowed reaches it.
+    pub(crate) transport: Option<&'static str>,
+    pub(crate) refused: Vec<(&'static str, Refusal)>,
+}
+
+/// Chooses for a peer. `rdma`: this host has an RDMA device; `allowed`: the value of `transport.allow`.
+pub(crate) fn choose(same_host: bool, rdma: bool, allowed: &str) -> Choice {
+    let mut choice = Choice { transport: None, refused: Vec::new() };
+    for name in ORDER {
+        let refusal = if !allowed.split(',').any(|word| word.trim() == name) {
+            Some(Refusal::NotAllowed)
+        } else if name == "shm" && !same_host {
+            Some(Refusal::OtherHost)
+        } else if name == "verbs" && !rdma {
+            Some(Refusal::NoDevice)
+        } else {
+            choice.transport.map(Refusal::After)
+        };
+        match refusal {
+            Some(refusal) => choice.refused.push((name, refusal)),
+            None => choice.transport = Some(name),
+        }
+    }
+    choice
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_that_may_and_can_is_taken_and_the_others_are_refused_with_the_reason() {
+        let refused = |same_host, allowed| choose(same_host, false, allowed).refused;
+        let taken = |same_host, allowed| choose(same_host, false, allowed).transport;
+        let no_rdma = ("verbs", Refusal::NotAllowed);
+        assert_eq!(taken(true, "shm,tcp"), Some("shm"));
+        assert_eq!(refused(true, "shm,tcp"), [no_rdma, ("tcp", Refusal::After("shm"))]);
+        assert_eq!(taken(false, "tcp, shm"), Some("tcp"));
+        assert_eq!(refused(false, "tcp, shm"), [("shm", Refusal::OtherHost), no_rdma]);
+        assert_eq!(taken(true, "tcp"), Some("tcp"));
+        assert_eq!(refused(true, "tcp"), [("shm", Refusal::NotAllowed), no_rdma]);
+        assert_eq!(taken(false, "shm"), None);
+        assert_eq!(refused(false, "shm"), [("shm", Refusal::OtherHost), no_rdma, ("tcp", Refusal::NotAllowed)]);
+    }
+
+    #[test]
+    fn rdma_goes_before_tcp_where_there_is_a_device() {
+        assert_eq!(choose(false, true, "shm,verbs,tcp").transport, Some("verbs"));
+        assert_eq!(choose(false, true, "tcp").transport, Some("tcp"));
+        let without = choose(false, false, "verbs,tcp");
+        assert_eq!(without.transport, Some("tcp"));
+        assert!(without.refused.contains(&("verbs", Refusal::NoDevice)));
+        assert_eq!(choose(false, false, "verbs").transport, None);
+    }
+}

@@ -1,0 +1,384 @@
+//! Symmetric heaps and one-sided operations, the same over every way in which a rank's memory can be reached: mapped, by
+//! records over TCP, and both in one heap.
+
+use spmd::{Compare, SignalOp, SymmetricHeap, local::Cluster, prelude::*};
+use std::time::Duration;
+
+/// Nothing here takes that long, on any machine.
+const LONG: Option<Duration> = Some(Duration::from_secs(60));
+
+fn on_every_transport(ranks: usize, body: impl Fn(&World) -> spmd::Result<()> + Sync) {
+    let clusters = [
+        ("shm", Cluster::new(ranks)),
+        ("shm, sleeping", Cluster::new(ranks).set("wait.policy", "sleep")),
+        ("tcp", Cluster::new(ranks).set("transport.allow", "tcp")),
+        ("tcp, sleeping", Cluster::new(ranks).set("transport.allow", "tcp").set("wait.policy", "sleep")),
+        ("two hosts", Cluster::new(ranks).hosts(2)),
+    ];
+    for (name, cluster) in clusters {
+        for (rank, result) in cluster.run(|world| body(world)).expect(name).into_iter().enumerate() {
+            result.unwrap_or_else(|error| panic!("{name}, rank {rank}: {error}"));
+        }
+    }
+}
+
+/// All ranks have come here, and what they have put is visible.
+fn barrier(comm: &Communicator, heap: &SymmetricHeap) -> spmd::Result<()> {
+    heap.quiet()?;
+    // Every rank to every other: the collectives are another package.
+    let requests: Vec<_> = (0..comm.size()).map(|to| comm.isend(vec![0_u8], to, 77)).collect::<spmd::Result<_>>()?;
+    (0..comm.size()).try_for_each(|from| comm.recv(&mut [0_u8], from, 77).map(drop))?;
+    requests.into_iter().try_for_each(|request| request.wait().map(drop))
+}
+
+fn pattern(length: usize, seed: usize) -> Vec<u32> {
+    (0..length).map(|i| u32::try_from(i * 31 + seed * 17).unwrap()).collect()
+}
+
+#[test]
+fn what_is_put_is_there_after_quiet_and_a_barrier_and_nowhere_else() {
+    on_every_transport(3, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 8 << 20)?;
+        for length in [0, 1, 3, 1000, 4096, 100_001] {
+            let buffer = heap.alloc::<u32>(length + 2)?;
+            barrier(&comm, &heap)?;
+            let right = (comm.rank() + 1) % comm.size();
+            buffer.slice(1..=length).put(&pattern(length, comm.rank()), right)?;
+            barrier(&comm, &heap)?;
+            let left = (comm.rank() + comm.size() - 1) % comm.size();
+            let found = buffer.to_vec();
+            assert_eq!(found[1..=length], pattern(length, left));
+            assert_eq!((found[0], found[length + 1]), (0, 0), "the neighbours of {length} elements");
+            heap.free(buffer)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_get_reads_the_memory_of_any_rank() {
+    on_every_transport(3, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 4 << 20)?;
+        let buffer = heap.alloc::<u32>(500_000)?;
+        buffer.write(&pattern(500_000, comm.rank()))?;
+        barrier(&comm, &heap)?;
+        for rank in 0..comm.size() {
+            let mut found = vec![0; 400_000];
+            buffer.slice(100_000..).get(&mut found, rank)?;
+            assert!(found == pattern(500_000, rank)[100_000..], "rank {rank}");
+        }
+        barrier(&comm, &heap)
+    });
+}
+
+/// The strong signal: whoever has seen it sees every put before, also those without a signal of their own.
+#[test]
+fn a_signal_covers_everything_put_to_the_same_rank_before() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 1 << 20)?;
+        let data = heap.alloc::<u64>(10_000)?;
+        let signals = heap.alloc::<u64>(2)?;
+        for round in 1..=200_u64 {
+            let length = usize::try_from(round * 37 % 5000).unwrap();
+            if comm.rank() == 0 {
+                data.slice(5000..).put(&vec![round; length], 1)?;
+                data.put_signal(&vec![round; length], 1, &signals, 0, SignalOp::Set(round))?;
+                signals.wait_signal(1, Compare::AtLeast(round), LONG)?;
+            } else {
+                assert_eq!(signals.wait_signal(0, Compare::Equal(round), LONG)?, round);
+                let found = data.to_vec();
+                assert!(found[..length].iter().chain(&found[5000..5000 + length]).all(|value| *value == round));
+                signals.signal(1, SignalOp::Add(1), 0)?;
+            }
+        }
+        barrier(&comm, &heap)
+    });
+}
+
+#[test]
+fn signals_of_several_ranks_add_up() {
+    on_every_transport(4, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 4096)?;
+        let signal = heap.alloc::<u64>(1)?;
+        for round in 1..=50_u64 {
+            for rank in 0..comm.size() {
+                signal.signal(0, SignalOp::Add(1), rank)?;
+            }
+            signal.wait_signal(0, Compare::AtLeast(4 * round), LONG)?;
+        }
+        barrier(&comm, &heap)?;
+        assert_eq!(signal.fetch(0, comm.rank())?, 200);
+        barrier(&comm, &heap)
+    });
+}
+
+fn atomics_of<T: spmd::heap::Atomic + std::fmt::Debug>(
+    heap: &SymmetricHeap,
+    number: impl Fn(i8) -> T,
+) -> spmd::Result<()> {
+    let comm = heap.communicator().clone();
+    let words = heap.alloc::<T>(3)?;
+    barrier(&comm, heap)?;
+    for _ in 0..100 {
+        words.fetch_add(1, number(1), 0)?;
+        words.add(2, number(-1), 0)?;
+    }
+    barrier(&comm, heap)?;
+    let (sum, difference) = (words.fetch(1, 0)?, words.fetch(2, 0)?);
+    let expected =
+        |sign: i8| (0..300).fold(number(0), |at, _| if sign > 0 { next(at, &number) } else { before(at, &number) });
+    assert_eq!((sum, difference), (expected(1), expected(-1)));
+    barrier(&comm, heap)?;
+    // Exactly one rank wins.
+    let before = words.compare_swap(0, number(0), number(7), 1)?;
+    let won = u8::from(before == number(0));
+    comm.send(&[won], 0, 5)?;
+    if comm.rank() == 0 {
+        let mut winners = 0;
+        for rank in 0..comm.size() {
+            let mut one = [0_u8];
+            comm.recv(&mut one, rank, 5)?;
+            winners += one[0];
+        }
+        assert_eq!(winners, 1);
+        assert_eq!(words.swap(0, number(9), 1)?, number(7));
+        words.set(0, number(-1), 1)?;
+        heap.quiet()?;
+        assert_eq!(words.fetch(0, 1)?, number(-1));
+    }
+    barrier(&comm, heap)?;
+    heap.free(words)
+}
+
+/// One more, by way of the arithmetic that the library promises: wrapping.
+fn next<T: spmd::heap::Atomic>(value: T, number: &impl Fn(i8) -> T) -> T {
+    step(value, number(1))
+}
+
+fn before<T: spmd::heap::Atomic>(value: T, number: &impl Fn(i8) -> T) -> T {
+    step(value, number(-1))
+}
+
+/// Wrapping addition of words as bytes, least significant first.
+fn step<T: spmd::heap::Atomic>(value: T, by: T) -> T {
+    let (mut sum, addend) = ([value], [by]);
+    let mut carry = 0_u16;
+    for (byte, other) in spmd::element::as_bytes_mut(&mut sum).iter_mut().zip(spmd::element::as_bytes(&addend)) {
+        carry += u16::from(*byte) + u16::from(*other);
+        *byte = carry.to_le_bytes()[0];
+        carry >>= 8;
+    }
+    sum[0]
+}
+
+#[test]
+fn atomic_operations_are_atomic_for_every_kind_of_word() {
+    on_every_transport(3, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 1 << 16)?;
+        atomics_of::<u64>(&heap, |n| i64::from(n).cast_unsigned())?;
+        atomics_of::<i64>(&heap, i64::from)?;
+        atomics_of::<u32>(&heap, |n| i32::from(n).cast_unsigned())?;
+        atomics_of::<i32>(&heap, i32::from)
+    });
+}
+
+#[test]
+fn a_signal_that_nobody_raises_ends_in_an_error_that_says_so() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 4096)?;
+        let signal = heap.alloc::<u64>(2)?;
+        let error = signal.wait_signal(1, Compare::NotEqual(0), Some(Duration::from_millis(20))).unwrap_err();
+        assert!(matches!(error, Error::SignalTimeout { index: 1, found: 0, .. }), "{error}");
+        barrier(&comm, &heap)
+    });
+}
+
+/// While a rank waits for a signal, its messages and what others ask of it make progress.
+#[test]
+fn a_rank_that_waits_for_a_signal_serves_the_others() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 4 << 20)?;
+        let signal = heap.alloc::<u64>(1)?;
+        let words = heap.alloc::<i64>(1)?;
+        if comm.rank() == 0 {
+            let request = comm.isend(vec![1_u8; 1 << 20], 1, 3)?;
+            signal.wait_signal(0, Compare::Equal(1), LONG)?;
+            request.wait()?;
+        } else {
+            assert_eq!(words.fetch_add(0, 5, 0)?, 0);
+            assert_eq!(comm.recv_vec::<u8>(0, 3)?.0.len(), 1 << 20);
+            signal.signal(0, SignalOp::Set(1), 0)?;
+        }
+        barrier(&comm, &heap)
+    });
+}
+
+#[test]
+fn buffers_are_at_the_same_offset_everywhere_and_zero_also_when_used_again() {
+    on_every_transport(3, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 1 << 16)?;
+        let (a, b) = (heap.alloc::<u8>(1000)?, heap.alloc::<f64>(10)?);
+        assert_eq!(b.offset() % 128, 0);
+        let mut offsets = [0_u64; 2];
+        let right = (comm.rank() + 1) % comm.size();
+        let left = (comm.rank() + 2) % comm.size();
+        comm.send_receive(&[a.offset() as u64, b.offset() as u64], right, 1, &mut offsets, left, 1)?;
+        assert_eq!(offsets, [a.offset() as u64, b.offset() as u64]);
+        a.write(&[7; 1000])?;
+        let (offset, part) = (a.offset(), a.slice(..10));
+        heap.free(a)?;
+        let error = heap.free(part).unwrap_err();
+        assert!(error.to_string().contains("the buffer is part of one, has been given back"), "{error}");
+        let again = heap.alloc::<u8>(900)?;
+        assert_eq!((again.offset(), again.to_vec()), (offset, vec![0; 900]));
+        Ok(())
+    });
+}
+
+#[test]
+fn ranks_that_disagree_get_an_error_that_names_both_and_the_heap_stays_usable() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let odd = comm.rank() == 1;
+        let error = SymmetricHeap::new(&comm, if odd { 8192 } else { 4096 }).unwrap_err().to_string();
+        assert!(error.contains("rank 1") && error.contains("8192") && error.contains("4096"), "{error}");
+        let heap = SymmetricHeap::new(&comm, 4096)?;
+        let error = heap.alloc::<u8>(if odd { 10 } else { 20 }).unwrap_err().to_string();
+        assert!(error.contains("takes a buffer of 10 bytes") && error.contains("of 20 bytes"), "{error}");
+        let error = if odd { heap.alloc::<u8>(8).map(drop) } else { heap.alloc::<u64>(1).map(drop) };
+        assert!(error.unwrap_err().to_string().contains("every rank must call the same"));
+        let error = heap.alloc::<u8>(5000).unwrap_err().to_string();
+        assert!(error.contains("4096 of 4096 bytes are left"), "{error}");
+        let whole = heap.alloc::<u8>(4096)?;
+        assert_eq!((whole.offset(), heap.bytes()), (0, 4096));
+        Ok(())
+    });
+}
+
+#[test]
+fn wrong_arguments_are_errors_and_nothing_moves() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        assert!(SymmetricHeap::new(&comm, 0).unwrap_err().to_string().contains("0 bytes"));
+        let heap = SymmetricHeap::new(&comm, 4096)?;
+        let words = heap.alloc::<u64>(4)?;
+        for error in [
+            words.put(&[1; 5], 0).unwrap_err(),
+            words.get(&mut [0; 5], 1).unwrap_err(),
+            words.write(&[1; 5]).unwrap_err(),
+            words.slice(2..).put(&[1; 3], 0).unwrap_err(),
+            words.signal(4, SignalOp::Set(1), 1).unwrap_err(),
+            words.fetch(4, 1).unwrap_err(),
+        ] {
+            assert!(
+                matches!(error, Error::Heap { .. }) && error.to_string().contains("where the buffer has"),
+                "{error}"
+            );
+        }
+        assert!(matches!(words.put(&[1], 2), Err(Error::NoSuchRank { rank: 2, last: 1, .. })));
+        barrier(&comm, &heap)?;
+        assert_eq!(words.to_vec(), [0; 4]);
+        Ok(())
+    });
+}
+
+#[test]
+fn heaps_of_several_communicators_are_apart() {
+    on_every_transport(4, |world| {
+        let comm = world.communicator();
+        let color = u32::try_from(comm.rank() % 2).unwrap();
+        // In reverse order, so that ranks of the heap are not those of the world.
+        let half = comm.split(Some(color), -i64::try_from(comm.rank()).unwrap())?.expect("every rank has a color");
+        let (all, mine) = (SymmetricHeap::new(&comm, 4096)?, SymmetricHeap::new(&half, 4096)?);
+        let (one, other) = (all.alloc::<u64>(4)?, mine.alloc::<u64>(2)?);
+        barrier(&comm, &all)?;
+        for rank in 0..4 {
+            one.slice(comm.rank()..).put(&[10 + comm.rank() as u64], rank)?;
+        }
+        for rank in 0..2 {
+            other.slice(half.rank()..).put(&[20 + comm.rank() as u64], rank)?;
+        }
+        barrier(&half, &mine)?;
+        barrier(&comm, &all)?;
+        assert_eq!(one.to_vec(), [10, 11, 12, 13]);
+        let color = u64::from(color);
+        assert_eq!(other.to_vec(), [22 + color, 20 + color]);
+        barrier(&comm, &all)
+    });
+}
+
+#[test]
+fn threads_of_one_rank_wait_for_each_other_s_signals() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 4096)?;
+        let signal = heap.alloc::<u64>(2)?;
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                for round in 1..=20 {
+                    signal.wait_signal(0, Compare::AtLeast(round), LONG)?;
+                    signal.signal(1, SignalOp::Set(round), comm.rank())?;
+                }
+                Ok(())
+            });
+            for round in 1..=20 {
+                signal.signal(0, SignalOp::Set(round), comm.rank())?;
+                signal.wait_signal(1, Compare::AtLeast(round), LONG)?;
+            }
+            waiting.join().expect("no panic")
+        })?;
+        barrier(&comm, &heap)
+    });
+}
+
+#[test]
+fn messages_go_out_of_and_into_the_heap_at_any_size() {
+    on_every_transport(3, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 8 << 20)?;
+        let (out, into) = (heap.alloc::<u32>(600_000)?, heap.alloc::<u32>(600_000)?);
+        for length in [0, 1, 1000, 5000, 100_000, 600_000] {
+            let expected = pattern(length, length);
+            match comm.rank() {
+                0 => {
+                    out.write(&expected)?;
+                    // From heap to heap, from heap to a vector, and from a vector to the heap.
+                    comm.send_buffer(&out.slice(..length), 1, 1)?;
+                    comm.send_buffer(&out.slice(..length), 2, 2)?;
+                    comm.send(&expected, 2, 3)?;
+                }
+                1 => {
+                    let status = comm.recv_buffer(&into, 0, 1)?;
+                    assert_eq!(status.elements::<u32>(), length);
+                    assert!(into.to_vec()[..length] == expected, "{length}");
+                }
+                _ => {
+                    assert!(comm.recv_vec::<u32>(0, 2)?.0 == expected, "{length}");
+                    comm.recv_buffer(&into.slice(..length), 0, 3)?;
+                    assert!(into.to_vec()[..length] == expected, "{length}");
+                }
+            }
+        }
+        // A message to oneself, and one that does not fit.
+        if comm.rank() == 0 {
+            let request = comm.isend(pattern(500_000, 5), 0, 4)?;
+            comm.recv_buffer(&into, 0, 4)?;
+            assert!(into.to_vec()[..500_000] == request.wait()?);
+            comm.send_buffer(&out, 1, 5)?;
+            comm.send_buffer(&out.slice(..5), 1, 6)?;
+        } else if comm.rank() == 1 {
+            let error = comm.recv_buffer(&into.slice(1..), 0, 5).unwrap_err();
+            assert!(matches!(error, Error::Truncated { .. }), "{error}");
+            comm.recv_buffer(&into, 0, 6)?;
+        }
+        barrier(&comm, &heap)
+    });
+}
