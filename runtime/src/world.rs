@@ -166,11 +166,12 @@ impl World {
         let engine = shared.runtime.lock();
         let here = shared.host_of[rank];
         let allowed = shared.snapshot.get(keys::TRANSPORT_ALLOW);
+        let rdma = crate::verbs::has_device();
         let mut groups: Vec<(Group, HashSet<u32>)> = Vec::new();
         for peer in 0..self.size() {
             let (limits, host) = (*engine.limits(peer), shared.host_of[peer]);
             let same_host = host == here;
-            let choice = (peer != rank).then(|| choice::choose(same_host, &allowed));
+            let choice = (peer != rank).then(|| choice::choose(same_host, rdma, &allowed));
             let alike =
                 |group: &Group| group.limits == limits && group.same_host == same_host && group.choice == choice;
             match groups.iter_mut().find(|(group, _)| alike(group)) {
@@ -516,7 +517,7 @@ impl Plan {
         let here = boot.host_of[rank];
         let (mut near, mut far) = (Vec::new(), Vec::new());
         for (other, &host) in boot.host_of.iter().enumerate().filter(|(other, _)| *other != rank) {
-            match choice::choose(host == here, &allowed).transport {
+            match choice::choose(host == here, crate::verbs::has_device(), &allowed).transport {
                 Some("shm") => near.push(other),
                 Some(_) => far.push(other),
                 None => {
