@@ -124,7 +124,9 @@ fn once(command: &mut Command, limit: Duration) -> Result<Run, Failure> {
     };
     let (said, complained) = (content(&mut output)?, content(&mut errors)?);
     let last = || {
-        let lines: Vec<&str> = complained.lines().chain(said.lines()).filter(|line| !line.trim().is_empty()).collect();
+        let lines = complained.lines().chain(said.lines());
+        let lines: Vec<&str> =
+            lines.filter(|line| !line.trim().is_empty() && !line.starts_with(crate::MARKER)).collect();
         lines[lines.len().saturating_sub(12)..].join("\n    ")
     };
     match status {

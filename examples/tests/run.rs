@@ -77,6 +77,13 @@ fn halo_gives_the_same_bits_as_one_rank() {
 }
 
 #[test]
+fn one_sided_hands_blocks_round_and_shares_out_every_task_once() {
+    for outcome in [alone("one_sided"), on(2, "one_sided"), on(5, "one_sided")] {
+        assert!(outcome.stdout.contains("1000 tasks shared out"), "{outcome}");
+    }
+}
+
+#[test]
 fn pingpong_checks_every_message_and_shows_a_line_a_size() {
     for outcome in [alone("pingpong"), on(1, "pingpong"), on(2, "pingpong"), on(5, "pingpong")] {
         let lines = outcome.stdout.lines().skip(2);

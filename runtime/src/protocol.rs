@@ -47,6 +47,7 @@ impl Path {
     ];
 
     /// Its place in [`Path::ALL`].
+    #[inline]
     pub(crate) fn index(self) -> usize {
         match self {
             Self::Inline(Tier::Bulk) => 0,
@@ -60,12 +61,14 @@ impl Path {
 
     /// Whether the message leaves before the receiver has asked for it.
     #[must_use]
+    #[inline]
     pub fn is_eager(self) -> bool {
         matches!(self, Self::Inline(_) | Self::Eager(_))
     }
 
     /// The channel of the message's first record. Announcements are small: they take the fast one where there are two.
     #[must_use]
+    #[inline]
     pub fn tier(self) -> Tier {
         match self {
             Self::Inline(tier) | Self::Eager(tier) => tier,
@@ -101,7 +104,7 @@ impl fmt::Display for Path {
 pub(crate) struct Capabilities {
     /// Its name, as in `transport.allow`.
     pub(crate) name: &'static str,
-    /// The largest message that travels within the header of its record; 0: none does.
+    /// The largest message that travels within the header of its record; 0: none does, not even an empty one.
     pub(crate) inline: usize,
     /// The largest record that a receiver takes without having asked for it, in the bulk channel.
     pub(crate) eager: usize,
@@ -164,6 +167,7 @@ impl Limits {
     }
 
     /// The way of a message of so many bytes under this hint (0: none).
+    #[inline]
     pub(crate) fn path(&self, bytes: usize, hint: usize) -> Path {
         let low = hint.min(self.reach);
         if bytes > self.eager.max(low) {
@@ -174,7 +178,8 @@ impl Limits {
         }
         let fast = bytes <= low && low > 0 && matches!(self.capabilities.channels, Channels::Two { .. });
         let tier = if fast { Tier::LowLatency } else { Tier::Bulk };
-        if bytes <= self.capabilities.inline { Path::Inline(tier) } else { Path::Eager(tier) }
+        let inline = bytes <= self.capabilities.inline && self.capabilities.inline > 0;
+        if inline { Path::Inline(tier) } else { Path::Eager(tier) }
     }
 
     /// The ranges of sizes under this hint, ascending: the largest size of each and its path. The last has no end.

@@ -22,6 +22,7 @@ pub struct Tally {
 }
 
 impl Tally {
+    #[inline]
     pub(crate) fn add(&mut self, bytes: usize) {
         self.messages += 1;
         self.bytes += bytes as u64;

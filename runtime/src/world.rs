@@ -522,7 +522,8 @@ impl Plan {
                     let host = &boot.hosts[host as usize].name;
                     return Err(Error::Bootstrap {
                         reason: format!(
-                            "rank {other} on host {host} is reached by no transport of transport.allow = {allowed}: add tcp"
+                            "rank {other} on host {host} is reached by no transport of transport.allow = {allowed}: \
+                             add tcp or verbs"
                         ),
                     });
                 }

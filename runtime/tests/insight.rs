@@ -27,7 +27,9 @@ fn counted(cluster: &Cluster, program: impl Fn(&World) + Sync) -> Vec<Statistics
 
 #[test]
 fn every_message_is_counted_once_on_both_sides_under_the_path_that_it_took() {
-    for cluster in clusters(2) {
+    let [shm, tcp] = clusters(2);
+    let ways = ["never", "always"].map(|read| shm.clone().set("shm.direct_read", read));
+    for cluster in ways.into_iter().chain([tcp]) {
         let sizes = [0_usize, 8, 32, 33, 4096, 100_000, 300_000];
         let all = counted(&cluster, |world| {
             let comm = world.communicator();
@@ -49,7 +51,7 @@ fn every_message_is_counted_once_on_both_sides_under_the_path_that_it_took() {
         assert_eq!(all[1].received(), all[0].sent());
         assert_eq!(all[0].received(), all[1].sent());
         let on = |path: Path| to_one.sent.iter().find(|(p, _)| *p == path).map_or(0, |(_, tally)| tally.messages);
-        assert_eq!(on(Path::Pieces), from_zero.received.rendezvous.messages);
+        assert_eq!(on(Path::Pieces) + on(Path::DirectRead), from_zero.received.rendezvous.messages);
         assert_eq!(from_zero.received.rendezvous.bytes, 400_000);
         if to_one.transport == "shm" {
             assert_eq!((on(Path::Inline(Tier::Bulk)), on(Path::Eager(Tier::Bulk))), (3, 2));

@@ -89,8 +89,11 @@ impl Floors {
         let crowded = port.size() > processors();
         let mut floors =
             if port.rank() == 0 { invite(port, last, largest, crowded)? } else { accept(port, largest, crowded)? };
-        floors.transport =
-            plan.transport.or(Some(if floors.cores.is_some() { Transport::Shm } else { Transport::Tcp }));
+        floors.transport = plan.transport.or(match (&floors.cores, &floors.line) {
+            (Some(_), _) => Some(Transport::Shm),
+            (None, Some(_)) => Some(Transport::Tcp),
+            (None, None) => None,
+        });
         Ok(floors)
     }
 
@@ -197,6 +200,9 @@ fn invite<P: Port>(port: &mut P, last: usize, area: usize, crowded: bool) -> Res
     };
     say(port, last, &invitation)?;
     let answer: Answer = hear(port, last)?;
+    if crowded {
+        return Ok(Floors { notes: vec![format!("no floors: {CROWDED}")], ..Floors::default() });
+    }
     if let Err(reason) = &answer.memory {
         notes.push(format!("no floors between cores: {reason}"));
     }

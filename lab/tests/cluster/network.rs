@@ -53,10 +53,10 @@ fn dead_bridges(cluster: &Cluster) {
         let _bridges = DeadBridges::new(cluster, address);
         // With the live network named last, and left to be found.
         for set in ["tcp.interfaces=dead0,eth0", "tcp.interfaces="] {
-            let outcome = cluster.launch(1, &["-n", "3", "--set", set, &cluster.example("train"), "3"]);
+            let outcome = cluster.launch(1, &["-n", "3", "--set", set, &cluster.example("hello")]);
             assert_eq!(outcome.code(), 0, "{set}: {outcome}");
         }
-        let outcome = cluster.launch(1, &["-n", "3", "--set", "tcp.interfaces=^dead0", &cluster.example("train"), "3"]);
+        let outcome = cluster.launch(1, &["-n", "3", "--set", "tcp.interfaces=^dead0", &cluster.example("hello")]);
         assert_eq!(outcome.code(), 0, "{outcome}");
     }
 }
@@ -64,7 +64,7 @@ fn dead_bridges(cluster: &Cluster) {
 fn only_a_dead_bridge(cluster: &Cluster) {
     let _bridges = DeadBridges::new(cluster, |number| format!("10.99.0.{number}/16"));
     let set = ["--set", "tcp.interfaces=10.99.0.0/16", "--set", "tcp.connect_timeout=500ms"];
-    let outcome = cluster.launch(1, &[&["-n", "2"], &set[..], &[&cluster.example("train"), "3"]].concat());
+    let outcome = cluster.launch(1, &[&["-n", "2"], &set[..], &[&cluster.example("hello")]].concat());
     assert_ne!(outcome.code(), 0, "{outcome}");
     assert!(outcome.stderr.contains("is lost: cannot connect to it: 10.99.0."), "{outcome}");
 }

@@ -92,6 +92,20 @@ impl Communicator {
     /// [`size_hint_for_gradients`](crate::size_hint_for_gradients) for a value, and
     /// [`Communicator::low_latency_size_hint`] for what it comes to.
     ///
+    /// ```no_run
+    /// # fn main() -> spmd::Result<()> {
+    /// # use spmd::prelude::*;
+    /// let world = World::builder().low_latency_size_hint(16 << 10).init()?;
+    /// let hint = world.low_latency_size_hint();
+    /// println!("{} of {} bytes: {hint}", hint.effective(), hint.requested);
+    ///
+    /// let gradients = world.communicator().duplicate()?;
+    /// let bytes = spmd::size_hint_for_gradients(&[4 << 20, 64 << 10], world.size());
+    /// let _ = gradients.set_low_latency_size_hint(bytes)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// On every rank: [`Error::Disagreement`] when ranks give different values, [`Error::Setting`] when the value is not
     /// in the range of the key `low_latency.size_hint`. Nothing changes then. When a rank is lost.

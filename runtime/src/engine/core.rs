@@ -319,8 +319,7 @@ impl Core {
             coverage.add(header.tag, landed).map_err(|bad| corrupt(bad.describe()))?;
             if coverage.is_complete() {
                 let envelope = *envelope;
-                self.counters[peer].received.rendezvous.add(envelope.bytes);
-                self.finish_receive(header.id, Ok(envelope));
+                self.complete(header.id, envelope);
             }
         }
         Ok(())
@@ -350,6 +349,12 @@ impl Core {
         } else {
             send.done = Some(result);
         }
+    }
+
+    /// All of a message that was announced is here.
+    pub(crate) fn complete(&mut self, id: OperationId, envelope: Envelope) {
+        self.counters[envelope.source].received.rendezvous.add(envelope.bytes);
+        self.finish_receive(id, Ok(envelope));
     }
 
     pub(crate) fn finish_receive(&mut self, id: OperationId, result: Result<Envelope>) {

@@ -189,7 +189,7 @@ impl Engine {
                     moved = true;
                     let done = Header { id: fetch.sender, ..Header::new(Kind::Discard) };
                     self.core.enqueue(fetch.peer, Outgoing::Record(done));
-                    self.core.finish_receive(fetch.id, Ok(envelope));
+                    self.core.complete(fetch.id, envelope);
                 }
                 Some(_) => refused = true,
                 None if !refused

@@ -273,7 +273,9 @@ impl Engine {
     /// want it.
     pub(crate) fn send_whole(&mut self, peer: usize, header: Header, bytes: Box<dyn OwnedBuffer>) -> Result<()> {
         self.check(peer, "a send to it")?;
-        let id = self.core.start_send(peer, header, Path::Eager(Tier::LowLatency), Source::Owned(bytes));
+        let path = Path::Eager(Tier::LowLatency);
+        self.core.counters[peer].sent[path.index()].add(bytes.bytes().len());
+        let id = self.core.start_send(peer, header, path, Source::Owned(bytes));
         self.core.abandon_send(id);
         Ok(())
     }

@@ -60,26 +60,23 @@ fn exchange(lanes: usize, count: u64, seed: u64, break_one_in: u64) -> (Vec<Tcp>
     let largest = ranks[0].capabilities().piece;
     let mut chance = Chance(seed);
     let mut sent = [0_u64; 2];
-    let mut arrived = [0_usize; 2];
     let mut done_since = None;
     until_within(Duration::from_secs(240), &mut ranks, &mut kept, |ranks, kept| {
         for rank in 0..2 {
             for _ in 0..chance.next() % 40 {
                 let (header, payload) = record(sent[rank], largest);
                 if sent[rank] == count
-                    || !ranks[rank].push(1 - rank, &header, &payload, Tier::Bulk, chance.next() % 2 == 0).unwrap()
+                    || !ranks[rank]
+                        .push(1 - rank, &header, &payload, Tier::Bulk, chance.next().is_multiple_of(2))
+                        .unwrap()
                 {
                     break;
                 }
                 sent[rank] += 1;
             }
-            if chance.next() % break_one_in == 0 && sent.iter().any(|sent| *sent < count) {
+            if chance.next().is_multiple_of(break_one_in) && sent.iter().any(|sent| *sent < count) {
                 ranks[rank].sever(chance.next());
             }
-        }
-        // Counted by bytes: a piece may come in parts.
-        for rank in 0..2 {
-            arrived[rank] = kept[rank].records.len();
         }
         let all = kept.iter().all(|kept| kept.records.len() as u64 >= count) && sent == [count; 2];
         // Whatever is doubled would come now.
