@@ -439,7 +439,7 @@ impl Transport for Verbs {
             eager: (ring.largest() - HEADER).min(most),
             piece: (ring.bytes() / 8 - HEADER).min(most),
             channels,
-            direct_read: DirectRead::No("receivers read from their rings only"),
+            direct_read: DirectRead::No("pieces are written into the receiver's ring"),
             slow_poll: false,
         }
     }
