@@ -80,6 +80,10 @@ table! {
     /// (rendezvous).
     EAGER_LIMIT: u64 = "eager.limit", bytes(8 * KIB, 0..=MIB), read by "the runtime's protocol choice";
 
+    /// Bytes of small messages that a rank keeps for each peer before its program receives them; each counts 64 more. A
+    /// sender that has used it up announces further messages and waits.
+    EAGER_WINDOW: u64 = "eager.window", bytes(MIB, 4 * KIB..=GIB), read by "the runtime's flow control";
+
     /// Messages between hosts up to this size are sent at once: more than within a host, because asking costs a round
     /// trip.
     TCP_EAGER_LIMIT: u64 = "tcp.eager_limit", bytes(64 * KIB, 0..=MIB), read by "the runtime's protocol choice";
