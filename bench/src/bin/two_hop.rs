@@ -79,8 +79,9 @@ fn main() -> Result<(), Failure> {
     }
     let options = Options::parse();
     let mut times = match &options.record {
-        Some(path) if path.exists() => Times::from_text(&std::fs::read_to_string(path)?)
-            .map_err(|error| format!("{}: {error}", path.display()))?,
+        Some(path) if path.exists() => {
+            Times::from_text(&std::fs::read_to_string(path)?).map_err(|error| format!("{}: {error}", path.display()))?
+        }
         _ => Times::default(),
     };
     if let (Some(file), false) = (&options.hostfile, options.show) {
@@ -122,7 +123,8 @@ fn rank(collective: Collective, rounds: usize, sizes: &[usize]) -> Result<(), Fa
             // Whoever is done waits, instead of taking the processor from those that are not.
             comm.barrier()?;
             if (rank == 0 || collective == Collective::AllReduce)
-                && let Some(wrong) = (0..result.len()).find(|&index| result[index].to_bits() != sums[index % 8].to_bits())
+                && let Some(wrong) =
+                    (0..result.len()).find(|&index| result[index].to_bits() != sums[index % 8].to_bits())
             {
                 return Err(format!("element {wrong} is {} instead of {}", result[wrong], sums[wrong % 8]).into());
             }
@@ -135,13 +137,7 @@ fn rank(collective: Collective, rounds: usize, sizes: &[usize]) -> Result<(), Fa
     Ok(())
 }
 
-fn measure(
-    options: &Options,
-    own: &Path,
-    folder: &Path,
-    hosts: &Hosts,
-    times: &mut Times,
-) -> Result<(), Failure> {
+fn measure(options: &Options, own: &Path, folder: &Path, hosts: &Hosts, times: &mut Times) -> Result<(), Failure> {
     let rsrun = own.with_file_name("rsrun");
     if !rsrun.is_file() {
         return Err(format!("{} is not there: cargo build --release -p rsrun", rsrun.display()).into());
@@ -215,7 +211,8 @@ fn start(
     if !program.is_file() {
         let source = folder.join("two_hop.c");
         std::fs::write(&source, C_PROGRAM)?;
-        let built = Command::new(compiler).arg("-O2").arg("-o").arg(&program).arg(&source).stderr(Stdio::null()).status();
+        let built =
+            Command::new(compiler).arg("-O2").arg("-o").arg(&program).arg(&source).stderr(Stdio::null()).status();
         if !built.is_ok_and(|status| status.success()) {
             return Ok(None);
         }
