@@ -56,7 +56,7 @@ pub(crate) const EXPERIMENT: &str = "\
 cargo xtask experiment two-hop [OPTION...]: reductions over slow links, flat and in two hops
 
   1. builds rsrun and the measuring program in release mode
-  2. brings up 12 hosts of 8 slots as namespaces; each link carries 200 Mbit/s with a queue of 100 packets (tc, tbf)
+  2. brings up 12 hosts of 8 slots as namespaces; each link carries 100 Mbit/s with a queue of 100 packets (tc, tbf)
   3. measures reduce and all_reduce of 96 ranks: ours flat and in two hops, Open MPI (default and coll/han) and MPICH
      where they are installed (cargo xtask peers setup), all in turn
   4. prints the medians in ms, with how many times as long as the pipelined two-hop algorithm, and draws docs/two-hop.svg

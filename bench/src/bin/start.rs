@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-
 /// Time of the start and end of a job, in milliseconds, and memory.
 #[derive(Debug, Parser)]
 #[command(name = "start")]

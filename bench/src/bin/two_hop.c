@@ -15,13 +15,14 @@ int main(int count, char **arguments) {
         int length = (int)(bytes / 4);
         float *data = malloc(bytes + 4), *result = malloc(bytes + 4);
         for (int index = 0; index < length; index++) data[index] = (float)((rank + index) % 8);
-        /* The first round makes connections; it is not counted. */
-        for (int round = 0; round <= rounds; round++) {
+        /* The first size's first round makes connections; it is not counted. */
+        for (int round = argument == 3 ? 0 : 1; round <= rounds; round++) {
             MPI_Barrier(MPI_COMM_WORLD);
             double begun = MPI_Wtime();
             if (all) MPI_Allreduce(data, result, length, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
             else MPI_Reduce(data, result, length, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
             double took = MPI_Wtime() - begun, longest = 0;
+            MPI_Barrier(MPI_COMM_WORLD);
             for (int index = 0; (all || rank == 0) && index < length; index++) {
                 float sum = 0;
                 for (int other = 0; other < size; other++) sum += (float)((other + index) % 8);

@@ -40,11 +40,7 @@ const HAN: Library = Library::OpenMpi(&["--mca", "coll_han_priority", "100"]);
 
 /// All of them, in the order of the table.
 pub const CASES: &[Case] = &[
-    Case {
-        up_to: 4 << 20,
-        baseline: true,
-        ..own("flat, linear", Collective::Reduce, &["collectives.reduce=linear"])
-    },
+    Case { up_to: 4 << 20, baseline: true, ..own("flat, linear", Collective::Reduce, &["collectives.reduce=linear"]) },
     Case { baseline: true, ..own("flat, binomial", Collective::Reduce, &["collectives.reduce=binomial"]) },
     own("two hops, trees", Collective::Reduce, &["collectives.reduce=two_hop"]),
     own("two hops, pipelined", Collective::Reduce, &["collectives.reduce=two_hop_chain"]),

@@ -9,12 +9,16 @@ use std::process::Command;
 /// A link of Ethernet as `tc` counts it: bytes of a packet.
 const PACKET: u64 = 1514;
 
+/// Packets that wait in a host for its own link, as an interface has by default (`txqueuelen`): a sender waits for its
+/// own card and loses nothing there.
+const OWN_QUEUE: u64 = 1000;
+
 /// What each host's link carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Megabits a second each way.
     pub mbit: u64,
-    /// Packets that wait at each end at most; what comes when so many wait is lost.
+    /// Packets that wait in the switch for a host at most; what comes when so many wait is lost.
     pub queue: u64,
 }
 
@@ -25,10 +29,10 @@ impl Lab {
     /// # Errors
     /// A rate or queue of 0; the kernel has no token bucket filter (`sch_tbf`); the caller lacks the rights.
     pub fn limit_links(&self, link: Link) -> Result<()> {
-        let limited = |within: Process, interface: &str| {
+        let limited = |within: Process, interface: &str, queue: u64| {
             let mut command = Command::new("nsenter");
             command.arg(format!("--net=/proc/{}/ns/net", within.pid)).arg("tc");
-            command.args(arguments(interface, link));
+            command.args(arguments(interface, link.mbit, queue));
             process::run(&mut command, "")
         };
         if link.mbit == 0 || link.queue == 0 {
@@ -38,8 +42,8 @@ impl Lab {
             });
         }
         for (index, &host) in self.state.hosts.iter().enumerate() {
-            limited(host, "eth0")?;
-            limited(self.state.switch, &format!("port{}", index + 1))?;
+            limited(host, "eth0", OWN_QUEUE.max(link.queue))?;
+            limited(self.state.switch, &format!("port{}", index + 1), link.queue)?;
         }
         Ok(())
     }
@@ -47,8 +51,8 @@ impl Lab {
 
 /// A bucket of 16 KiB: what the kernel hands down in one piece is larger and is cut into packets, so that the queue is
 /// counted in packets of the wire.
-fn arguments(interface: &str, link: Link) -> Vec<String> {
-    let (rate, limit) = (format!("{}mbit", link.mbit), (link.queue * PACKET).to_string());
+fn arguments(interface: &str, mbit: u64, queue: u64) -> Vec<String> {
+    let (rate, limit) = (format!("{mbit}mbit"), (queue * PACKET).to_string());
     ["qdisc", "replace", "dev", interface, "root", "tbf", "rate", &rate, "burst", "16kb", "limit", &limit]
         .map(str::to_owned)
         .into()
@@ -60,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_queue_is_so_many_packets_in_bytes() {
-        let line = arguments("eth0", Link { mbit: 200, queue: 100 }).join(" ");
+        let line = arguments("eth0", 200, 100).join(" ");
         assert_eq!(line, "qdisc replace dev eth0 root tbf rate 200mbit burst 16kb limit 151400");
     }
 }
