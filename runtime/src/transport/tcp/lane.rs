@@ -259,7 +259,13 @@ impl Lane {
             self.append(&Header { id: lanes, ..Header::new(Kind::Bye) }, &[], false);
         }
         self.flush();
-        !self.has_unsent() && self.socket.as_ref().is_some_and(|socket| socket::unacknowledged(socket) == 0)
+        self.has_parted()
+    }
+
+    /// Whether the farewell and all before it have reached the peer's kernel.
+    pub(super) fn has_parted(&self) -> bool {
+        let is_acknowledged = |socket| socket::unacknowledged(socket) == 0;
+        self.said_bye && !self.has_unsent() && self.socket.as_ref().is_some_and(is_acknowledged)
     }
 }
 

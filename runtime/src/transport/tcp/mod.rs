@@ -227,8 +227,10 @@ impl Tcp {
         self.open.retain(|other| *other != at);
         let departed = self.departed[peer];
         let slot = self.slot(at);
+        // Whoever has heard our farewell closes the connection, whether it goes on itself or not.
+        let parted = error.is_none() && slot.lane.has_parted();
         drop(slot.lane.interrupt());
-        if departed || slot.lane.heard_bye().is_some() {
+        if departed || parted || slot.lane.heard_bye().is_some() {
             slot.way = Way::Gone;
             return;
         }
