@@ -7,7 +7,9 @@
 
 pub mod archive;
 pub mod driver;
+pub mod experiment;
 pub mod floors;
+pub mod hosts;
 pub mod measure;
 pub mod patterns;
 pub mod peers;

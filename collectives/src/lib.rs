@@ -31,6 +31,7 @@ mod plan;
 pub mod price;
 pub mod schedule;
 pub mod select;
+mod varied;
 
 pub use collectives::Collectives;
 pub use error::{Error, Result};

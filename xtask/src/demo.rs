@@ -19,7 +19,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     interrupts.run(cargo(BUILD).arg("--release"))?;
 
     // Three slots a host, so that eight ranks need all three.
-    let up = Up { hosts: 3, slots: 3, name: "demo".into(), user: None };
+    let up = Up { hosts: 3, slots: 3, name: "demo".into(), user: None, link: None };
     let raised = Lab::open(&lab::folder(&up.name))?.filter(Lab::is_whole);
     let rights = Rights::of_caller();
     let lab = match (raised, rights) {

@@ -12,6 +12,7 @@ cargo xtask: from a fresh clone to running ranks
     cargo xtask lab netns down      take them down again, leaving no trace
     cargo xtask peers setup         other libraries, for rsbench to measure beside ours
     cargo xtask peers ends          how fast jobs end, next to other launchers
+    cargo xtask experiment two-hop  reductions over 12 hosts with slow links, flat and in two hops
     cargo xtask fuzz                decoders of what comes from outside, fed with anything (nightly)
     cargo xtask deny                licences and known defects of every crate we use
 
@@ -51,6 +52,21 @@ time. Exit code 0: every step passed, or was left out for a reason that the tabl
 rights to make namespaces).
 ";
 
+pub(crate) const EXPERIMENT: &str = "\
+cargo xtask experiment two-hop [OPTION...]: reductions over slow links, flat and in two hops
+
+  1. builds rsrun and the measuring program in release mode
+  2. brings up 12 hosts of 8 slots as namespaces; each link carries 200 Mbit/s with a queue of 100 packets (tc, tbf)
+  3. measures reduce and all_reduce of 96 ranks: ours flat and in two hops, Open MPI (default and coll/han) and MPICH
+     where they are installed (cargo xtask peers setup), all in turn
+  4. prints the medians in ms, with how many times as long as the pipelined two-hop algorithm, and draws docs/two-hop.svg
+  5. takes the hosts down, also after a failure or an interrupt
+
+Options go to the program: target/release/two-hop --help has them; --turns 5, --sizes 64K,4M, --only 'all_reduce: flat'.
+It takes about a quarter of an hour, and the machine should do nothing else. Needs the rights of root, or sudo without a
+password.
+";
+
 pub(crate) const FUZZ: &str = "\
 cargo xtask fuzz [TARGET] [SECONDS]: feed the decoders with whatever libFuzzer thinks of
 
@@ -86,12 +102,14 @@ A rank gets SIGKILL, or the launcher SIGINT; the time counts until the launcher 
 pub(crate) const LAB: &str = "\
 cargo xtask lab netns: hosts on this machine
 
-    up N [--slots S] [--name NAME] [--user USER]
+    up N [--slots S] [--name NAME] [--user USER] [--mbit RATE [--queue PACKETS]]
               bring up N hosts (1 to 200). Each is a set of namespaces with its own network, host name, processes,
               /etc, /tmp, /dev/shm, HOME and sshd. Prints the hostfile and how to use it. A second `up` says what is up.
         S     ranks a host takes in the hostfile (32)
         NAME  the lab's folder in lab/state (netns): several labs can be up at once
         USER  who logs in to the hosts (the user who calls, also through sudo)
+        RATE  megabits a second of each host's link, each way, with a queue of so many PACKETS (100); without it links
+              are as fast as this machine
     status    the labs, their hosts, what runs there
     down [--name NAME]
               end everything that runs on the hosts and remove every trace

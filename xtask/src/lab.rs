@@ -5,7 +5,7 @@ use crate::error::{Result, XtaskError};
 use crate::setup;
 use crate::system::{Rights, for_administrator, user};
 use spmd_lab::folder::{names, remove_remains};
-use spmd_lab::netns::{self, Lab, Plan};
+use spmd_lab::netns::{self, Lab, Link, Plan};
 use std::path::PathBuf;
 
 /// The lab that `up` makes unless told another name.
@@ -18,11 +18,13 @@ pub(crate) struct Up {
     pub(crate) slots: usize,
     pub(crate) name: String,
     pub(crate) user: Option<String>,
+    /// Slow links, instead of as fast as this machine is.
+    pub(crate) link: Option<Link>,
 }
 
 impl Default for Up {
     fn default() -> Self {
-        Self { hosts: 1, slots: netns::SLOTS, name: DEFAULT_NAME.to_owned(), user: None }
+        Self { hosts: 1, slots: netns::SLOTS, name: DEFAULT_NAME.to_owned(), user: None, link: None }
     }
 }
 
@@ -42,6 +44,9 @@ impl Up {
             words.extend(["--name".into(), self.name.clone()]);
         }
         words.extend(["--user".into(), self.user()]);
+        if let Some(Link { mbit, queue }) = self.link {
+            words.extend(["--mbit".into(), mbit.to_string(), "--queue".into(), queue.to_string()]);
+        }
         words
     }
 
@@ -63,6 +68,9 @@ pub(crate) fn up(up: &Up) -> Result<()> {
         && lab.hosts().len() == up.hosts
     {
         println!("lab: '{}' is up already", up.name);
+        if up.link.is_some() {
+            raise(up, false)?;
+        }
         print_use(&lab);
         return Ok(());
     }
@@ -78,7 +86,15 @@ pub(crate) fn raise(up: &Up, tied: bool) -> Result<Lab> {
         Rights::Root => {
             let keep = vec![root(), target()];
             let plan = Plan { folder, hosts: up.hosts, slots: up.slots, user: up.user(), keep, tied };
-            Ok(netns::up(&plan)?.0)
+            let lab = netns::up(&plan)?.0;
+            if let Some(link) = up.link
+                && let Err(error) = lab.limit_links(link)
+            {
+                // Links as fast as ever are not what was asked for.
+                lab.down()?;
+                return Err(error.into());
+            }
+            Ok(lab)
         }
         rights => {
             as_root(rights, &up.arguments(), "making hosts needs the rights of root")?;

@@ -6,6 +6,7 @@ mod command;
 mod demo;
 mod ends;
 mod error;
+mod experiment;
 mod fuzz;
 mod help;
 mod lab;
@@ -45,6 +46,7 @@ enum Task {
     Vm(vm::Task),
     Ends(ends::Options),
     PeersSetup(Vec<String>),
+    Experiment(Vec<String>),
 }
 
 impl Task {
@@ -62,6 +64,7 @@ impl Task {
             Self::Vm(task) => return task.run(),
             Self::Ends(options) => ends::run(&options)?,
             Self::PeersSetup(names) => return peers::setup(&names),
+            Self::Experiment(options) => experiment::run(&options)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -78,9 +81,10 @@ fn parse(mut parser: lexopt::Parser) -> Result<Task> {
         "fuzz" => return parse_fuzz(&mut parser),
         "lab" => return parse_lab(&mut parser),
         "peers" => return parse_peers(&mut parser),
+        "experiment" => return parse_experiment(&mut parser),
         other => {
             return Err(XtaskError::Usage(format!(
-                "no task '{other}'; there are setup, demo, test, fuzz, peers, deny and lab"
+                "no task '{other}'; there are setup, demo, test, fuzz, peers, experiment, deny and lab"
             )));
         }
     };
@@ -102,6 +106,20 @@ fn parse_test(parser: &mut lexopt::Parser) -> Result<Task> {
         }
     }
     Ok(Task::Test(options))
+}
+
+/// What follows the name of the experiment is for the program that measures.
+fn parse_experiment(parser: &mut lexopt::Parser) -> Result<Task> {
+    match word(parser)?.as_deref() {
+        Some("two-hop") => {}
+        None | Some("help") => return Ok(Task::Help(help::EXPERIMENT)),
+        Some(other) => return Err(XtaskError::Usage(format!("no experiment '{other}'; there is two-hop"))),
+    }
+    let options = parser.raw_args()?.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
+    if options.iter().any(|word| word == "--help" || word == "-h") {
+        return Ok(Task::Help(help::EXPERIMENT));
+    }
+    Ok(Task::Experiment(options))
 }
 
 fn parse_peers(parser: &mut lexopt::Parser) -> Result<Task> {
@@ -191,17 +209,24 @@ fn parse_lab(parser: &mut lexopt::Parser) -> Result<Task> {
 
 fn parse_up(parser: &mut lexopt::Parser) -> Result<Task> {
     let mut up = lab::Up::default();
-    let mut hosts = None;
+    let (mut hosts, mut mbit, mut queue) = (None, None, None);
     while let Some(argument) = parser.next()? {
         match argument {
             Long("name") => up.name = parser.value()?.string()?,
             Long("slots") => up.slots = parser.value()?.parse()?,
             Long("user") => up.user = Some(parser.value()?.string()?),
+            Long("mbit") => mbit = Some(parser.value()?.parse()?),
+            Long("queue") => queue = Some(parser.value()?.parse()?),
             Long("help") | Short('h') => return Ok(Task::Help(help::LAB)),
             Value(number) if hosts.is_none() => hosts = Some(number.parse()?),
             other => return Err(other.unexpected().into()),
         }
     }
+    up.link = match (mbit, queue) {
+        (None, Some(_)) => return Err(XtaskError::Usage("--queue is that of links with --mbit".into())),
+        (None, None) => None,
+        (Some(mbit), queue) => Some(spmd_lab::netns::Link { mbit, queue: queue.unwrap_or(100) }),
+    };
     up.hosts = hosts.ok_or_else(|| XtaskError::Usage("how many hosts? for example: lab netns up 3".into()))?;
     Ok(Task::LabUp(up))
 }

@@ -9,6 +9,8 @@
 //! given the file `ssh_config` beside the hostfile, if there is one: so does `cargo xtask lab netns up 3` write it.
 
 use clap::Parser;
+use rsbench::hosts::Hosts;
+use rsbench::port::Failure;
 use spmd::prelude::*;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,7 +19,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-type Failure = Box<dyn std::error::Error>;
 
 /// Time of the start and end of a job, in milliseconds, and memory.
 #[derive(Debug, Parser)]
@@ -61,8 +62,8 @@ fn main() -> Result<(), Failure> {
     // Beside this program, which every host must see anyway.
     let folder = own.with_file_name(format!("rsbench-start-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let result = Hosts::new(options.hostfile.as_deref(), &folder)
-        .and_then(|hosts| measure(&options, &rsrun, &own, &peers(&folder), hosts.as_ref()));
+    let hosts = options.hostfile.as_deref().map(|file| Hosts::new(file, &folder)).transpose();
+    let result = hosts.and_then(|hosts| measure(&options, &rsrun, &own, &peers(&folder), hosts.as_ref()));
     std::fs::remove_dir_all(&folder)?;
     result
 }
@@ -98,74 +99,6 @@ fn peers(folder: &Path) -> Vec<Peer> {
     found.collect()
 }
 
-/// Hosts as the other launchers want them.
-struct Hosts {
-    /// The hostfile of rsrun.
-    file: PathBuf,
-    /// Theirs: `address:slots` and `address slots=N`.
-    hydra: PathBuf,
-    open_mpi: PathBuf,
-    /// A program that is `ssh` with the right options.
-    ssh: PathBuf,
-    /// Our own address as these hosts see it, and the network that it is in.
-    own_address: String,
-    network: String,
-}
-
-impl Hosts {
-    fn new(file: Option<&Path>, folder: &Path) -> Result<Option<Self>, Failure> {
-        use std::os::unix::fs::PermissionsExt;
-        let Some(file) = file else { return Ok(None) };
-        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let (mut hydra, mut open_mpi, mut first) = (String::new(), String::new(), None);
-        for line in text.lines().map(|line| line.split('#').next().unwrap_or_default()) {
-            let mut words = line.split_whitespace();
-            let Some(host) = words.next() else { continue };
-            let slots = words.find_map(|word| word.strip_prefix("slots=")).unwrap_or("1");
-            hydra += &format!("{host}:{slots}\n");
-            open_mpi += &format!("{host} slots={slots}\n");
-            first.get_or_insert(host);
-        }
-        // Which address a packet to the first host would carry; nothing is sent.
-        let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
-        socket.connect((first.ok_or("the hostfile names no host")?, 22))?;
-        let own_address = socket.local_addr()?.ip().to_string();
-        let network = format!("{}.0/24", own_address.rsplit_once('.').ok_or("the hosts have no IPv4 addresses")?.0);
-        let config = std::path::absolute(file.with_file_name("ssh_config"))?;
-        let options = if config.is_file() { format!("-F '{}'", config.display()) } else { String::new() };
-        let hosts = Self {
-            file: file.into(),
-            hydra: folder.join("hydra"),
-            open_mpi: folder.join("open-mpi"),
-            ssh: folder.join("ssh"),
-            own_address,
-            network,
-        };
-        std::fs::write(&hosts.hydra, hydra)?;
-        std::fs::write(&hosts.open_mpi, open_mpi)?;
-        std::fs::write(&hosts.ssh, format!("#!/bin/sh\nexec ssh {options} \"$@\"\n"))?;
-        std::fs::set_permissions(&hosts.ssh, std::fs::Permissions::from_mode(0o755))?;
-        Ok(Some(hosts))
-    }
-
-    /// What another launcher must be told to start ranks there.
-    fn options(&self, peer: &Peer) -> Vec<OsString> {
-        let text = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        if peer.launcher.contains("hydra") {
-            let start = text(&["-launcher", "ssh", "-launcher-exec"]);
-            let hosts = [text(&["-localhost", &self.own_address, "-f"]), vec![self.hydra.clone().into()]].concat();
-            return [start, vec![self.ssh.clone().into()], hosts].concat();
-        }
-        let mut options = text(&["--mca", "plm_rsh_agent"]);
-        options.push(self.ssh.clone().into());
-        for interfaces in ["oob_tcp_if_include", "btl_tcp_if_include"] {
-            options.extend(text(&["--mca", interfaces, &self.network]));
-        }
-        options.extend([OsString::from("--hostfile"), self.open_mpi.clone().into()]);
-        options
-    }
-}
-
 fn measure(options: &Options, rsrun: &Path, own: &Path, peers: &[Peer], hosts: Option<&Hosts>) -> Result<(), Failure> {
     let words = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
     println!("{} processors; medians of {} rounds in ms", std::thread::available_parallelism()?, options.runs);
@@ -180,7 +113,7 @@ fn measure(options: &Options, rsrun: &Path, own: &Path, peers: &[Peer], hosts: O
         add("rsrun true".into(), ours(), words(&["true"]));
         add("rsrun init".into(), ours(), rank.clone());
         if let Some(hosts) = hosts {
-            let start = [ours(), vec!["-hostfile".into(), hosts.file.clone().into()]].concat();
+            let start = [ours(), vec!["-hostfile".into(), hosts.file().into()]].concat();
             add("rsrun init, hosts".into(), start, rank.clone());
         }
         for peer in peers.iter().filter(|_| ranks <= options.peers_up_to) {
@@ -189,7 +122,7 @@ fn measure(options: &Options, rsrun: &Path, own: &Path, peers: &[Peer], hosts: O
             add(format!("{} true", peer.name), start(), words(&["true"]));
             add(format!("{} init", peer.name), start(), vec![peer.program.clone().into()]);
             if let Some(hosts) = hosts {
-                let start = [start(), hosts.options(peer)].concat();
+                let start = [start(), hosts.options(peer.launcher)].concat();
                 add(format!("{} init, hosts", peer.name), start, vec![peer.program.clone().into()]);
             }
         }
@@ -226,7 +159,7 @@ fn measure(options: &Options, rsrun: &Path, own: &Path, peers: &[Peer], hosts: O
         }
         if let Some(hosts) = hosts {
             let mut phases = Command::new(rsrun);
-            phases.args(["--phases", "-n", &n, "-hostfile"]).arg(&hosts.file).arg(own).arg("rank");
+            phases.args(["--phases", "-n", &n, "-hostfile"]).arg(hosts.file()).arg(own).arg("rank");
             let told = phases.stdin(Stdio::null()).output()?.stderr;
             let told = String::from_utf8_lossy(&told);
             told.lines().filter(|line| line.contains("phases:")).for_each(|line| println!("  over hosts: {line}"));

@@ -7,10 +7,12 @@
 mod build;
 mod files;
 mod host;
+mod limit;
 mod state;
 
 pub use files::SLOTS;
 pub use host::Host;
+pub use limit::Link;
 
 use crate::folder::{name_of, remove_folder};
 use crate::process::{self, Process, end};

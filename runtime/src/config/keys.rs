@@ -241,6 +241,18 @@ table! {
     COLLECTIVES_ALL_TO_ALL: String = "collectives.all_to_all", choice("auto", &["auto", "linear", "pairwise", "bruck"]),
         read by "collectives";
 
+    /// Algorithm of `reduce_scatter`; `auto` chooses by ranks and bytes.
+    COLLECTIVES_REDUCE_SCATTER: String = "collectives.reduce_scatter",
+        choice("auto", &["auto", "pairwise", "recursive_halving", "ring"]), read by "collectives";
+
+    /// Algorithm of `scan`; `auto` chooses by ranks and bytes.
+    COLLECTIVES_SCAN: String = "collectives.scan", choice("auto", &["auto", "chain", "recursive_doubling"]),
+        read by "collectives";
+
+    /// Algorithm of `exscan`; `auto` chooses by ranks and bytes.
+    COLLECTIVES_EXSCAN: String = "collectives.exscan", choice("auto", &["auto", "chain", "recursive_doubling"]),
+        read by "collectives";
+
     /// Command that starts the agent on a host instead of SSH: `{host}` in it is replaced by the host, or the host is
     /// appended. Empty: SSH. The option `--launch-agent` sets it.
     LAUNCH_AGENT: String = "launch.agent", Kind::Text { default: "" }, read by "launcher";
