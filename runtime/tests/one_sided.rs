@@ -2,7 +2,12 @@
 //! records over TCP, and both in one heap.
 
 use spmd::{Compare, SignalOp, SymmetricHeap, local::Cluster, prelude::*};
-use std::time::Duration;
+use std::{
+    ops::Bound,
+    panic::AssertUnwindSafe,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 /// Nothing here takes that long, on any machine.
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
@@ -240,6 +245,70 @@ fn buffers_are_at_the_same_offset_everywhere_and_zero_also_when_used_again() {
         let again = heap.alloc::<u8>(900)?;
         assert_eq!((again.offset(), again.to_vec()), (offset, vec![0; 900]));
         Ok(())
+    });
+}
+
+/// No `quiet` and no barrier: giving a buffer back is both.
+#[test]
+fn what_was_put_into_a_buffer_that_is_given_back_is_never_in_the_next_one() {
+    on_every_transport(3, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 4 << 20)?;
+        for _ in 0..10 {
+            let buffer = heap.alloc::<u64>(200_000)?;
+            // Rank 0 leads the agreement: what goes past it arrives when it likes.
+            if comm.rank() != 0 {
+                buffer.put(&vec![7; 200_000], 3 - comm.rank())?;
+                buffer.slice(199_999..).add(0, 1, 3 - comm.rank())?;
+            }
+            heap.free(buffer)?;
+            let next = heap.alloc::<u64>(200_000)?;
+            assert!(next.to_vec().iter().all(|word| *word == 0), "rank {}", comm.rank());
+            barrier(&comm, &heap)?;
+            assert!(next.to_vec().iter().all(|word| *word == 0), "rank {}, later", comm.rank());
+            heap.free(next)?;
+        }
+        Ok(())
+    });
+}
+
+/// What waits for a rank that computes is bounded: whoever goes on changing its memory waits for it.
+#[test]
+fn changes_to_a_rank_that_computes_do_not_pile_up_at_whoever_makes_them() {
+    const CHANGES: u64 = 50_000;
+    let cluster = Cluster::new(2).set("transport.allow", "tcp").set("tcp.buffer_bytes", "4KiB");
+    let finished = AtomicBool::new(false);
+    let body = |world: &World| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 4096)?;
+        let words = heap.alloc::<u64>(1)?;
+        barrier(&comm, &heap)?;
+        if comm.rank() == 0 {
+            std::thread::sleep(Duration::from_secs(1));
+            assert!(!finished.load(Ordering::SeqCst), "all of them wait for a rank that has taken none");
+        } else {
+            (0..CHANGES).try_for_each(|_| words.add(0, 1, 0))?;
+            finished.store(true, Ordering::SeqCst);
+        }
+        barrier(&comm, &heap)?;
+        assert_eq!(words.fetch(0, 0)?, CHANGES);
+        barrier(&comm, &heap)
+    };
+    let cluster = cluster.set("tcp.resend_bytes", "64KiB");
+    cluster.run(body).unwrap().into_iter().for_each(|result: spmd::Result<()>| result.unwrap());
+}
+
+#[test]
+fn a_part_beyond_the_end_is_a_panic_however_it_is_named() {
+    spmd::local::run(1, |world| {
+        let heap = SymmetricHeap::new(&world.communicator(), 4096).unwrap();
+        let buffer = heap.alloc::<u32>(10).unwrap();
+        let part = |from, to| std::panic::catch_unwind(AssertUnwindSafe(|| buffer.slice((from, to)).len()));
+        assert_eq!(part(Bound::Excluded(3), Bound::Included(9)).unwrap(), 6);
+        for end in [10, usize::MAX - 1, usize::MAX] {
+            assert!(part(Bound::Unbounded, Bound::Included(end)).is_err(), "..={end}");
+            assert!(part(Bound::Excluded(end), Bound::Unbounded).is_err(), "beyond {end}");
+        }
     });
 }
 

@@ -219,7 +219,8 @@ impl Engine {
         Ok(done)
     }
 
-    /// Asks the peer to update a word, and for what was there before where `wanted`: the number of that request.
+    /// Asks the peer to update a word, and for what was there before where `wanted`: the number of that request. `None` when
+    /// nothing more may wait for the peer now.
     pub(crate) fn update(
         &mut self,
         peer: usize,
@@ -227,13 +228,16 @@ impl Engine {
         offset: usize,
         (width, update): (Width, Update),
         wanted: bool,
-    ) -> Result<OperationId> {
+    ) -> Result<Option<OperationId>> {
         self.check(peer, "an atomic operation on it")?;
+        if self.core.peers[peer].outgoing.len() >= BACKLOG {
+            return Ok(None);
+        }
         let request = if wanted { self.request(peer, size_of::<u64>()) } else { 0 };
         let (context, id) = key;
         let header = Header { context, id, tag: offset as u64, ..Header::new(Kind::Update) };
         self.post(peer, header, bytemuck::bytes_of(&Change::new(width, update, request)).to_vec());
-        Ok(request)
+        Ok(Some(request))
     }
 
     /// Asks the peer for bytes of its part, at most [`GET`]; for none: whether it has done everything before.

@@ -3,6 +3,7 @@
 use super::{HeapBuffer, Reach};
 use crate::{
     element::Element,
+    engine::Engine,
     error::{Error, Result},
     memory::{
         Activity,
@@ -111,7 +112,9 @@ impl<T: Atomic> HeapBuffer<T> {
             Reach::Records => {
                 let communicator = &heap.communicator;
                 let peer = communicator.world_rank(rank);
-                let request = communicator.runtime().lock().update(peer, heap.key, at, (T::WIDTH, update), wanted)?;
+                let ask =
+                    |engine: &mut Engine| engine.update(peer, heap.key, at, (T::WIDTH, update), wanted).transpose();
+                let request = heap.wait(ask)?;
                 if !wanted {
                     heap.pending[rank].store(true, Ordering::Relaxed);
                     // What can leave now leaves now, not when this rank next waits.

@@ -56,6 +56,7 @@ use std::{
 /// Ranks of the same host that may use shared memory have each other's memory mapped: an operation is a copy or an atomic
 /// instruction, and the target takes no part. Other ranks are reached by records that the target carries out when it
 /// enters the library: a put to a rank that computes for long is visible only when that rank next waits, sends or receives.
+/// What may wait for such a rank is bounded; whoever puts, signals or changes more waits for it.
 #[derive(Clone, Debug)]
 pub struct SymmetricHeap {
     inner: Arc<Inner>,
@@ -174,13 +175,16 @@ impl SymmetricHeap {
         }
     }
 
-    /// Gives a buffer back. Collective; returns when every rank has called it, so that nobody accesses the buffer any more.
+    /// Gives a buffer back. Collective; returns when every rank has called it and everything that they had put is visible
+    /// (each waits as in [`quiet`](Self::quiet)), so that nobody accesses the buffer any more.
     ///
     /// # Errors
-    /// When `buffer` is a part of a buffer, has been given back, or is not of this heap; when ranks give back different
+    /// When a rank is lost; when `buffer` is a part of a buffer, has been given back, or is not of this heap; when ranks give back different
     /// ones.
     pub fn free<T: Element>(&self, buffer: HeapBuffer<T>) -> Result<()> {
         let operation = "SymmetricHeap::free";
+        // A put still under way would change what the next buffer at this place holds.
+        self.quiet()?;
         let (offset, bytes) = (buffer.offset(), buffer.bytes());
         let mut layout = self.inner.layout();
         let is_ours = Arc::ptr_eq(&self.inner, buffer.heap()) && layout.is_taken(offset, bytes);
