@@ -56,11 +56,11 @@ pub struct Sweep {
 /// Elements have four bytes.
 const ELEMENT: usize = 4;
 
-/// Steps of all ranks that one simulation may have: about 2 GB of memory.
-const MOST_STEPS: usize = 8_000_000;
+/// Steps of all ranks that one simulation may have: under 1 GB of memory.
+const MOST_STEPS: usize = 3_000_000;
 
-/// Steps that a sweep may have: about a minute.
-const BUDGET: usize = 24_000_000;
+/// Steps that a sweep may have: well under a minute of one core.
+const BUDGET: usize = 6_000_000;
 
 /// Simulates every legal way to do what is asked, as far as `fixed` leaves a choice.
 ///
