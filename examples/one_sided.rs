@@ -24,7 +24,8 @@ fn main() -> spmd::Result<()> {
         bandwidth(&comm, &heap)?;
     }
     // Nobody drops the heap while others still use it.
-    comm.barrier()
+    comm.barrier()?;
+    Ok(())
 }
 
 /// Each rank puts a block to its right neighbour and raises a signal; two blocks take turns, and a second signal says that

@@ -1,10 +1,11 @@
 //! The collectives as methods of a communicator.
 
-use crate::algorithms::Collective;
-use crate::call::Call;
-use crate::error::{Error, Result};
+mod communicator;
+
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
 use crate::operators::Op;
-use spmd::Communicator;
 use spmd::element::Element;
 
 mod sealed {
@@ -200,105 +201,141 @@ pub trait Collectives: sealed::Sealed {
     /// # Errors
     /// See [`Collectives`].
     fn all_to_all_into<T: Element>(&self, data: &[T], received: &mut [T]) -> Result<()>;
-}
 
-impl Collectives for Communicator {
-    fn barrier(&self) -> Result<()> {
-        call(self, Collective::Barrier, 0, 0).run::<u8>(&[], &mut [], None)
-    }
+    /// Combines the data of all ranks, element by element, and gives rank i block i of the result. `data` has the same
+    /// length on all ranks, a multiple of the number of ranks.
+    ///
+    /// ```
+    /// use spmd_collectives::prelude::*;
+    ///
+    /// spmd::local::run(3, |world| {
+    ///     let comm = world.communicator();
+    ///     let block = comm.reduce_scatter(&[1, 10, 100], Sum).unwrap();
+    ///     assert_eq!(block, [[3], [30], [300]][comm.rank()]);
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    fn reduce_scatter<T: Element>(&self, data: &[T], op: impl Op<T>) -> Result<Vec<T>>;
 
-    fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
-        call(self, Collective::Broadcast, root, data.len()).run(&[], data, None)
-    }
+    /// As [`reduce_scatter`](Collectives::reduce_scatter), into a buffer of `data.len() / size` elements.
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    fn reduce_scatter_into<T: Element>(&self, data: &[T], block: &mut [T], op: impl Op<T>) -> Result<()>;
 
-    fn reduce<T: Element>(&self, data: &[T], op: impl Op<T>, root: usize) -> Result<Option<Vec<T>>> {
-        let mut result = (self.rank() == root).then(|| bytemuck::zeroed_vec(data.len()));
-        self.reduce_into(data, result.as_deref_mut(), op, root)?;
-        Ok(result)
-    }
+    /// Combines the data of the ranks up to and with this one, element by element and in rank order, in place. `data` has
+    /// the same length on all ranks.
+    ///
+    /// ```
+    /// use spmd_collectives::prelude::*;
+    ///
+    /// spmd::local::run(3, |world| {
+    ///     let comm = world.communicator();
+    ///     let mut sum = [comm.rank() + 1];
+    ///     comm.scan(&mut sum, Sum).unwrap();
+    ///     assert_eq!(sum, [[1], [3], [6]][comm.rank()]);
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    fn scan<T: Element>(&self, data: &mut [T], op: impl Op<T>) -> Result<()>;
 
-    fn reduce_into<T: Element>(&self, data: &[T], result: Option<&mut [T]>, op: impl Op<T>, root: usize) -> Result<()> {
-        let call = call(self, Collective::Reduce, root, data.len());
-        call.run(data, at_root(&call, "output", result)?, Some(&op))
-    }
+    /// As [`scan`](Collectives::scan), into another buffer of the same length.
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    fn scan_into<T: Element>(&self, data: &[T], result: &mut [T], op: impl Op<T>) -> Result<()>;
 
-    fn all_reduce<T: Element>(&self, data: &mut [T], op: impl Op<T>) -> Result<()> {
-        call(self, Collective::AllReduce, 0, data.len()).run(&[], data, Some(&op))
-    }
+    /// Combines the data of the ranks before this one, element by element and in rank order; rank 0, before which there
+    /// is none, gets `None`. `data` has the same length on all ranks.
+    ///
+    /// ```
+    /// use spmd_collectives::prelude::*;
+    ///
+    /// // Where each rank's items begin when all are put one after another.
+    /// let starts = spmd::local::run(3, |world| {
+    ///     let comm = world.communicator();
+    ///     comm.exscan(&[10 * (comm.rank() + 1)], Sum).unwrap()
+    /// });
+    /// assert_eq!(starts, [None, Some(vec![10]), Some(vec![30])]);
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    fn exscan<T: Element>(&self, data: &[T], op: impl Op<T>) -> Result<Option<Vec<T>>>;
 
-    fn all_reduce_into<T: Element>(&self, data: &[T], result: &mut [T], op: impl Op<T>) -> Result<()> {
-        if data.len() == result.len() {
-            result.copy_from_slice(data);
-        }
-        call(self, Collective::AllReduce, 0, data.len()).run(&[], result, Some(&op))
-    }
+    /// Gives rank `root` the data of all ranks, one after another in rank order, and how many elements each gave; the
+    /// others get `None`. Every rank may give another number of elements, also none.
+    ///
+    /// ```
+    /// use spmd_collectives::prelude::*;
+    ///
+    /// let results = spmd::local::run(3, |world| {
+    ///     let comm = world.communicator();
+    ///     comm.gather_v(&vec![comm.rank(); comm.rank()], 0).unwrap()
+    /// });
+    /// assert_eq!(results, [Some((vec![1, 2, 2], vec![0, 1, 2])), None, None]);
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    fn gather_v<T: Element>(&self, data: &[T], root: usize) -> Result<Option<(Vec<T>, Vec<usize>)>>;
 
-    fn gather<T: Element>(&self, data: &[T], root: usize) -> Result<Option<Vec<T>>> {
-        let mut all = match self.rank() == root {
-            true => Some(room(self, Collective::Gather, data)?),
-            false => None,
-        };
-        self.gather_into(data, all.as_deref_mut(), root)?;
-        Ok(all)
-    }
+    /// Gives each rank its block of the data of rank `root`, which gives the data and how many elements of it each rank
+    /// gets, one block after another in rank order; the others give `None`.
+    ///
+    /// ```
+    /// use spmd_collectives::prelude::*;
+    ///
+    /// let blocks = spmd::local::run(3, |world| {
+    ///     let comm = world.communicator();
+    ///     let all: (&[u8], &[usize]) = (&[7, 8, 9], &[2, 0, 1]);
+    ///     comm.scatter_v((comm.rank() == 1).then_some(all), 1).unwrap()
+    /// });
+    /// assert_eq!(blocks, [vec![7, 8], vec![], vec![9]]);
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Collectives`]; [`Error::Counts`] at the root when there is not one count for each rank, or their sum is not
+    /// the length of the data.
+    fn scatter_v<T: Element>(&self, data: Option<(&[T], &[usize])>, root: usize) -> Result<Vec<T>>;
 
-    fn gather_into<T: Element>(&self, data: &[T], all: Option<&mut [T]>, root: usize) -> Result<()> {
-        let call = call(self, Collective::Gather, root, data.len());
-        call.run(data, at_root(&call, "output", all)?, None)
-    }
+    /// Gives every rank the data of all ranks, one after another in rank order, and how many elements each gave. Every
+    /// rank may give another number of elements, also none.
+    ///
+    /// ```
+    /// use spmd_collectives::prelude::*;
+    ///
+    /// spmd::local::run(3, |world| {
+    ///     let comm = world.communicator();
+    ///     let mine = vec![comm.rank(); comm.rank()];
+    ///     assert_eq!(comm.all_gather_v(&mine).unwrap(), (vec![1, 2, 2], vec![0, 1, 2]));
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    fn all_gather_v<T: Element>(&self, data: &[T]) -> Result<(Vec<T>, Vec<usize>)>;
 
-    fn all_gather<T: Element>(&self, data: &[T]) -> Result<Vec<T>> {
-        let mut all = room(self, Collective::AllGather, data)?;
-        self.all_gather_into(data, &mut all)?;
-        Ok(all)
-    }
-
-    fn all_gather_into<T: Element>(&self, data: &[T], all: &mut [T]) -> Result<()> {
-        call(self, Collective::AllGather, 0, data.len()).run(data, all, None)
-    }
-
-    fn scatter<T: Element>(&self, data: Option<&[T]>, block: &mut [T], root: usize) -> Result<()> {
-        let call = call(self, Collective::Scatter, root, block.len());
-        call.run(at_root(&call, "input", data)?, block, None)
-    }
-
-    fn all_to_all<T: Element>(&self, data: &[T]) -> Result<Vec<T>> {
-        let mut received = bytemuck::zeroed_vec(data.len());
-        self.all_to_all_into(data, &mut received)?;
-        Ok(received)
-    }
-
-    fn all_to_all_into<T: Element>(&self, data: &[T], received: &mut [T]) -> Result<()> {
-        let (rank, size, given) = (self.rank(), self.size(), data.len());
-        if !given.is_multiple_of(size) {
-            return Err(Error::NotDivisible { rank, collective: Collective::AllToAll, size, given });
-        }
-        call(self, Collective::AllToAll, 0, given / size).run(data, received, None)
-    }
-}
-
-fn call(comm: &Communicator, collective: Collective, root: usize, elements: usize) -> Call<'_> {
-    Call { comm, collective, root, elements }
-}
-
-/// The buffer that only the root needs: an error where it is missing there, an empty one on other ranks.
-fn at_root<B: Default>(call: &Call<'_>, buffer: &'static str, given: Option<B>) -> Result<B> {
-    let rank = call.comm.rank();
-    match given {
-        _ if rank != call.root => Ok(B::default()),
-        Some(given) => Ok(given),
-        None => Err(Error::MissingAtRoot { rank, collective: call.collective, buffer }),
-    }
-}
-
-/// Room for the data of all ranks.
-fn room<T: Element>(comm: &Communicator, collective: Collective, data: &[T]) -> Result<Vec<T>> {
-    let (rank, elements) = (comm.rank(), data.len());
-    let total = elements.checked_mul(comm.size()).ok_or(Error::Schedule {
-        rank,
-        collective,
-        elements,
-        source: crate::schedule::ScheduleError::TooLarge,
-    })?;
-    Ok(bytemuck::zeroed_vec(total))
+    /// Sends `counts[j]` elements to each rank j, one block after another in `data`, and returns the blocks from all
+    /// ranks in rank order and how many elements each has.
+    ///
+    /// ```
+    /// use spmd_collectives::prelude::*;
+    ///
+    /// spmd::local::run(2, |world| {
+    ///     let comm = world.communicator();
+    ///     let (data, counts) = if comm.rank() == 0 { (vec![1, 2, 3], [1, 2]) } else { (vec![4], [1, 0]) };
+    ///     let received = comm.all_to_all_v(&data, &counts).unwrap();
+    ///     assert_eq!(received, if comm.rank() == 0 { (vec![1, 4], vec![1, 1]) } else { (vec![2, 3], vec![2, 0]) });
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Collectives`]; [`Error::Counts`] when there is not one count for each rank, or their sum is not the length
+    /// of the data.
+    fn all_to_all_v<T: Element>(&self, data: &[T], counts: &[usize]) -> Result<(Vec<T>, Vec<usize>)>;
 }

@@ -1,8 +1,8 @@
 //! What can go wrong in a collective call.
 
-use crate::algorithms::Collective;
 use crate::schedule::ScheduleError;
 use crate::select::SelectionError;
+use spmd::memory::Operation;
 use std::fmt;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub enum Error {
         /// The calling rank.
         rank: usize,
         /// The collective.
-        collective: Collective,
+        collective: Operation,
         /// The root asked for.
         root: usize,
         /// The communicator's size.
@@ -39,7 +39,7 @@ pub enum Error {
         /// The calling rank.
         rank: usize,
         /// The collective.
-        collective: Collective,
+        collective: Operation,
         /// Which buffer.
         buffer: &'static str,
         /// Elements that it should have.
@@ -55,9 +55,28 @@ pub enum Error {
         /// The calling rank.
         rank: usize,
         /// The collective.
-        collective: Collective,
+        collective: Operation,
         /// The communicator's size.
         size: usize,
+        /// Elements given.
+        given: usize,
+    },
+    /// The counts do not fit the data.
+    #[error(
+        "rank {rank}: {collective} among {size} ranks needs {size} counts whose sum is the length of the data, {given} \
+         elements; given: {counts} counts{}", .sum.map_or(String::from(", more than can be counted"), |sum| format!(" with sum {sum}"))
+    )]
+    Counts {
+        /// The calling rank.
+        rank: usize,
+        /// The collective.
+        collective: Operation,
+        /// How many counts there are.
+        counts: usize,
+        /// The communicator's size.
+        size: usize,
+        /// Their sum, if it can be counted.
+        sum: Option<usize>,
         /// Elements given.
         given: usize,
     },
@@ -67,7 +86,7 @@ pub enum Error {
         /// The calling rank, which is the root.
         rank: usize,
         /// The collective.
-        collective: Collective,
+        collective: Operation,
         /// Which buffer.
         buffer: &'static str,
     },
@@ -83,7 +102,7 @@ pub enum Error {
         /// The other rank, as a rank of the world.
         peer: usize,
         /// The collective on the calling rank.
-        collective: Collective,
+        collective: Operation,
         /// The algorithm on the calling rank.
         algorithm: &'static str,
         /// Elements per rank on the calling rank.
@@ -100,7 +119,7 @@ pub enum Error {
         /// The calling rank.
         rank: usize,
         /// The collective.
-        collective: Collective,
+        collective: Operation,
         /// Elements per rank.
         elements: usize,
         /// Why.
@@ -112,7 +131,7 @@ pub enum Error {
         /// The calling rank.
         rank: usize,
         /// The collective.
-        collective: Collective,
+        collective: Operation,
         /// The algorithm.
         algorithm: &'static str,
         /// Bytes per rank.

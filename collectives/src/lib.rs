@@ -32,6 +32,7 @@ pub mod price;
 pub mod schedule;
 pub mod select;
 pub mod simulate;
+mod varied;
 
 pub use collectives::Collectives;
 pub use error::{Error, Result};

@@ -4,6 +4,7 @@
 //! the first call alone. Moves no data.
 
 use crate::algorithms::{Algorithm, Collective, Shape};
+use crate::call::operation;
 use crate::error::{Error, Result};
 use crate::groups::Groups;
 use crate::price::Network;
@@ -82,7 +83,7 @@ impl Plans {
         let leaders = to_usize(snapshot.get(keys::COLLECTIVES_LEADERS));
         let schedule = algorithm
             .schedule(&Shape { rank, size, root, elements, segment, groups, leaders })
-            .map_err(|source| Error::Schedule { rank, collective, elements, source })?;
+            .map_err(|source| Error::Schedule { rank, collective: operation(collective), elements, source })?;
         Ok(Plan { algorithm, schedule })
     }
 }
@@ -123,6 +124,9 @@ fn key(collective: Collective) -> Key<String> {
         Collective::AllGather => keys::COLLECTIVES_ALL_GATHER,
         Collective::Scatter => keys::COLLECTIVES_SCATTER,
         Collective::AllToAll => keys::COLLECTIVES_ALL_TO_ALL,
+        Collective::ReduceScatter => keys::COLLECTIVES_REDUCE_SCATTER,
+        Collective::Scan => keys::COLLECTIVES_SCAN,
+        Collective::Exscan => keys::COLLECTIVES_EXSCAN,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Wrong calls end in errors that say what is wrong, never in garbage.
 
 use spmd::local::Cluster;
+use spmd::memory::Operation;
 use spmd_collectives::Error;
 use spmd_collectives::algorithms::Collective;
 use spmd_collectives::groups::Groups;
@@ -48,6 +49,28 @@ fn all_to_all_needs_a_multiple_of_the_number_of_ranks() {
 }
 
 #[test]
+fn counts_must_fit_ranks_and_data() {
+    for counts in [&[1, 1][..], &[3], &[1, 1, 1], &[usize::MAX, 4], &[]] {
+        for result in both(|comm| comm.all_to_all_v(&[1, 2, 3], counts)) {
+            assert!(matches!(result, Err(Error::Counts { size: 2, given: 3, .. })), "{counts:?}: {result:?}");
+        }
+    }
+    let [root, _] = both(|comm| comm.scatter_v((comm.rank() == 0).then_some((&[1u8, 2][..], &[1usize, 2][..])), 0));
+    let text = root.unwrap_err().to_string();
+    assert!(text.contains("scatter_v among 2 ranks needs 2 counts") && text.contains("2 counts with sum 3"), "{text}");
+}
+
+#[test]
+fn a_collective_of_varied_lengths_does_not_mix_with_the_one_that_tells_its_counts() {
+    let [first, second] = both(|comm| match comm.rank() {
+        0 => comm.all_gather(&[1usize]).map(drop),
+        _ => comm.all_gather_v(&[1usize]).map(drop),
+    });
+    assert!(matches!(first, Err(Error::Mismatch { collective: Operation::AllGather, .. })), "{first:?}");
+    assert!(matches!(second, Err(Error::Mismatch { collective: Operation::AllGatherV, .. })), "{second:?}");
+}
+
+#[test]
 fn ranks_with_different_lengths_get_an_error_with_every_algorithm() {
     let algorithms = Collective::AllReduce.algorithms().iter();
     for algorithm in algorithms.filter(|algorithm| algorithm.forbidden(&Groups::apart(2), true).is_none()) {
@@ -85,8 +108,8 @@ fn ranks_in_different_collectives_get_an_error() {
         0 => comm.all_gather(&[1u8]).map(drop),
         _ => comm.all_to_all(&[1u8, 2]).map(drop),
     });
-    assert!(matches!(first, Err(Error::Mismatch { collective: Collective::AllGather, .. })), "{first:?}");
-    assert!(matches!(second, Err(Error::Mismatch { collective: Collective::AllToAll, .. })), "{second:?}");
+    assert!(matches!(first, Err(Error::Mismatch { collective: Operation::AllGather, .. })), "{first:?}");
+    assert!(matches!(second, Err(Error::Mismatch { collective: Operation::AllToAll, .. })), "{second:?}");
 }
 
 #[test]
@@ -124,7 +147,7 @@ fn a_rank_that_gives_up_ends_the_others_wait() {
         .unwrap();
     for rank in [0, 2] {
         let error = results[rank].as_ref().unwrap_err();
-        assert!(matches!(error, Error::Runtime { collective: Collective::Barrier, .. }), "{error}");
+        assert!(matches!(error, Error::Runtime { collective: Operation::Barrier, .. }), "{error}");
     }
 }
 

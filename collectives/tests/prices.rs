@@ -32,6 +32,12 @@ fn prices_are_those_of_the_formulas_where_all_ports_are_equally_busy() {
         (Collective::AllReduce, "ring"),
         (Collective::AllReduce, "rabenseifner"),
         (Collective::AllToAll, "pairwise"),
+        (Collective::ReduceScatter, "pairwise"),
+        (Collective::ReduceScatter, "recursive_halving"),
+        (Collective::ReduceScatter, "ring"),
+        (Collective::Scan, "chain"),
+        (Collective::Scan, "recursive_doubling"),
+        (Collective::Exscan, "recursive_doubling"),
     ] {
         let algorithm = collective.algorithms().iter().find(|algorithm| algorithm.name == name).unwrap();
         for size in [2, 4, 8, 32] {

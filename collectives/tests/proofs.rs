@@ -1,8 +1,11 @@
 //! Every algorithm is proved by the checker for all small numbers of ranks.
 
+use spmd_collectives::algorithms::varied::{self, Cuts};
 use spmd_collectives::algorithms::{Algorithm, Collective, Restriction};
-use spmd_collectives::check;
+use spmd_collectives::check::{self, Task};
+use spmd_collectives::compose::{Builder, Group};
 use spmd_collectives::groups::Groups;
+use spmd_collectives::schedule::Schedule;
 
 /// Element counts around the borders where blocks become empty or uneven.
 fn counts(size: usize) -> Vec<usize> {
@@ -55,6 +58,9 @@ proved_up_to_17_ranks! {
     all_gather_is_proved_for_1_to_17_ranks: AllGather;
     scatter_is_proved_for_1_to_17_ranks_and_all_roots: Scatter;
     all_to_all_is_proved_for_1_to_17_ranks: AllToAll;
+    reduce_scatter_is_proved_for_1_to_17_ranks: ReduceScatter;
+    scan_is_proved_for_1_to_17_ranks: Scan;
+    exscan_is_proved_for_1_to_17_ranks: Exscan;
 }
 
 /// Divisions of `size` ranks: runs of equal and of unequal length, and ranks dealt out in turn.
@@ -94,9 +100,61 @@ fn all_reduce_and_barrier_are_proved_for_18_to_64_ranks() {
 
 #[test]
 fn the_others_are_proved_for_every_third_size_from_18_to_64_ranks_and_one_element() {
-    for collective in [Collective::AllGather, Collective::AllToAll] {
+    for collective in
+        [Collective::AllGather, Collective::AllToAll, Collective::ReduceScatter, Collective::Scan, Collective::Exscan]
+    {
         for size in (19..=64).step_by(3) {
             prove(collective, &Groups::apart(size), &[1], 1);
+        }
+    }
+}
+
+/// With equal counts the collectives of varied lengths must do what the others do.
+#[test]
+fn collectives_of_varied_lengths_are_proved_for_1_to_17_ranks_with_equal_counts() {
+    let prove = |collective: Collective, size: usize, elements: usize, root: usize| {
+        let counts = vec![elements; size];
+        let schedule = |rank: usize| -> Schedule {
+            let (one, all) = (elements, size * elements);
+            let here = rank == root;
+            let at_root = if here { all } else { 0 };
+            let (input, output) = match collective {
+                Collective::Gather => (one, at_root),
+                Collective::Scatter => (at_root, one),
+                Collective::AllGather => (one, all),
+                _ => (all, all),
+            };
+            let mut b = Builder::new(rank, size, input, output);
+            let (input, output, group) = (b.input(), b.output(), Group::all(rank, size));
+            let cut = |slice| Cuts::new(slice, &counts).unwrap();
+            match collective {
+                Collective::Gather => {
+                    varied::gather(&mut b, &group, root, input, here.then(|| cut(output)).as_ref());
+                }
+                Collective::Scatter => {
+                    varied::scatter(&mut b, &group, root, here.then(|| cut(input)).as_ref(), output);
+                }
+                Collective::AllGather => varied::all_gather(&mut b, &group, input, &cut(output)),
+                _ => varied::all_to_all(&mut b, &group, &cut(input), &cut(output)),
+            }
+            b.finish().unwrap()
+        };
+        let all: Vec<Schedule> = (0..size).map(schedule).collect();
+        let proof = check::schedules(&Task { collective, size, elements, root, rank_order: true }, &all);
+        assert!(
+            proof.is_ok(),
+            "{collective}_v, {size} ranks, {elements} elements, root {root}: {}",
+            proof.unwrap_err()
+        );
+    };
+    for size in 1..=17 {
+        for elements in [0, 1, 3] {
+            for root in 0..size {
+                prove(Collective::Gather, size, elements, root);
+                prove(Collective::Scatter, size, elements, root);
+            }
+            prove(Collective::AllGather, size, elements, 0);
+            prove(Collective::AllToAll, size, elements, 0);
         }
     }
 }

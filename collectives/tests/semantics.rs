@@ -112,6 +112,61 @@ fn all_gather_and_all_to_all(comm: &Communicator, length: usize) {
     assert_eq!(received, expected);
 }
 
+fn reduce_scatter(comm: &Communicator, length: usize) {
+    let (rank, size) = (comm.rank(), comm.size());
+    let expected = reference(size, |rank| integers(rank, size * length), i64::wrapping_add);
+    let block = comm.reduce_scatter(&integers(rank, size * length), Sum).unwrap();
+    assert_eq!(block, expected[rank * length..][..length]);
+}
+
+fn reduce_scatter_in_rank_order(comm: &Communicator, length: usize) {
+    let (rank, size) = (comm.rank(), comm.size());
+    let block = comm.reduce_scatter(&matrices(rank, size * length), custom(product)).unwrap();
+    let expected = reference(size, |rank| matrices(rank, size * length), product);
+    assert_eq!(block, expected[rank * length..][..length]);
+}
+
+fn scan_and_exscan(comm: &Communicator, length: usize) {
+    let rank = comm.rank();
+    let own = matrices(rank, length);
+    let mut upto = own.clone();
+    comm.scan(&mut upto, custom(product)).unwrap();
+    assert_eq!(upto, reference(rank + 1, |rank| matrices(rank, length), product));
+    let mut greatest = vec![0; length];
+    comm.scan_into(&integers(rank, length), &mut greatest, Max).unwrap();
+    assert_eq!(greatest, reference(rank + 1, |rank| integers(rank, length), i64::max));
+    let before = comm.exscan(&own, custom(product)).unwrap();
+    assert_eq!(before, (rank > 0).then(|| reference(rank, |rank| matrices(rank, length), product)));
+}
+
+/// How many elements rank `from` has for rank `to`: many different numbers, every fourth of them 0.
+fn share(from: usize, to: usize, length: usize) -> usize {
+    match (from * 7 + to * 3) % 4 {
+        0 => 0,
+        some => length / some + from % 3,
+    }
+}
+
+fn collectives_of_varied_lengths(comm: &Communicator, length: usize, root: usize) {
+    let (rank, size) = (comm.rank(), comm.size());
+    let counts: Vec<usize> = (0..size).map(|rank| share(rank, root, length)).collect();
+    let all: Vec<i64> = (0..size).flat_map(|rank| integers(rank, counts[rank])).collect();
+    let mine = integers(rank, counts[rank]);
+    assert_eq!(comm.gather_v(&mine, root).unwrap(), (rank == root).then(|| (all.clone(), counts.clone())));
+    let block = comm.scatter_v((rank == root).then_some((&all[..], &counts[..])), root).unwrap();
+    assert_eq!(block, mine);
+    assert_eq!(comm.all_gather_v(&mine).unwrap(), (all, counts));
+    let to = |rank: usize| -> Vec<usize> { (0..size).map(|to| share(rank, to, length)).collect() };
+    let sent = integers(rank, to(rank).iter().sum());
+    let mut expected = Vec::new();
+    for from in 0..size {
+        let start = to(from)[..rank].iter().sum();
+        expected.extend(&integers(from, to(from).iter().sum())[start..][..to(from)[rank]]);
+    }
+    let counts = (0..size).map(|from| share(from, rank, length)).collect();
+    assert_eq!(comm.all_to_all_v(&sent, &to(rank)).unwrap(), (expected, counts));
+}
+
 /// The legal algorithm number `turn` of each collective, counted round; of those in two hops where there are two levels.
 fn turn(collective: Collective, groups: &Groups, turn: usize) -> &'static Algorithm {
     let mut legal: Vec<&Algorithm> =
@@ -166,6 +221,11 @@ fn suite_in_groups(transport: &str, groups: &Groups, width: usize) {
                         all_reduce_in_rank_order(&comm, length);
                     }
                     all_gather_and_all_to_all(&comm, length);
+                    reduce_scatter(&comm, length);
+                    if keeps_order(Collective::ReduceScatter) {
+                        reduce_scatter_in_rank_order(&comm, length);
+                    }
+                    scan_and_exscan(&comm, length);
                     comm.barrier().unwrap();
                 }
             })
@@ -186,6 +246,25 @@ fn every_algorithm_gives_the_reference_s_result_over_tcp_on_1_to_9_ranks() {
 #[test]
 fn every_algorithm_gives_the_reference_s_result_on_17_ranks() {
     suite("shm", 17..=17);
+}
+
+#[test]
+fn blocks_of_different_lengths_and_of_none_arrive_in_rank_order_on_1_to_9_ranks() {
+    for transport in ["shm", "tcp"] {
+        for size in 1..=9 {
+            Cluster::new(size)
+                .set("transport.allow", transport)
+                .run(|world| {
+                    let comm = world.communicator();
+                    for length in lengths(size) {
+                        for root in [0, size / 2, size - 1] {
+                            collectives_of_varied_lengths(&comm, length, root);
+                        }
+                    }
+                })
+                .unwrap();
+        }
+    }
 }
 
 #[test]
@@ -283,6 +362,9 @@ fn the_configuration_s_own_choice_works_across_hosts_with_both_transports() {
                     all_reduce_in_rank_order(&comm, length);
                     gather_and_scatter(&comm, length, 3);
                     all_gather_and_all_to_all(&comm, length);
+                    reduce_scatter(&comm, length);
+                    reduce_scatter_in_rank_order(&comm, length);
+                    scan_and_exscan(&comm, length);
                     comm.barrier().unwrap();
                 }
             })

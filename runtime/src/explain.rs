@@ -192,7 +192,7 @@ impl fmt::Display for Peers {
         }
         for SizeRange { from, to, path, why } in &self.ranges {
             let to = to.map_or_else(|| "any".to_string(), |to| to.to_string());
-            writeln!(f, "    {from:>9} .. {to:<9}  {path:<22}  {why}")?;
+            writeln!(f, "    {from:>9} .. {to:<9}  {path:<23}  {why}")?;
         }
         Ok(())
     }

@@ -53,7 +53,10 @@ mod world;
 
 pub use bootstrap::node::Placement;
 #[cfg(not(loom))]
-pub use comm::{Any, Communicator, RecvRequest, SendRequest, Source, Status, Tag};
+pub use comm::{
+    Any, Cancelled, Communicator, Message, PersistentRecv, PersistentSend, RecvRequest, Request, SendRequest, Source,
+    StartedRecv, StartedSend, Status, Tag,
+};
 pub use element::Element;
 pub use error::{Error, Result, SystemError};
 #[cfg(not(loom))]

@@ -41,8 +41,9 @@ use std::{
 /// Where a launcher watches, the loss of a peer is reported only after this: the launcher knows the cause, ends the job
 /// and reports the rank that failed first, not those that noticed.
 const KEEP_BACK: Duration = Duration::from_secs(3);
-/// From this size on, ranks that share processors read messages out of each other's memory.
-const DIRECT_READ: usize = 32 << 10;
+/// From this size on, ranks that share processors read messages out of each other's memory: two on one processor exchange
+/// 16 KiB in 6 us instead of 23, 64 KiB in 9 instead of 63, and 1 MiB in 94 instead of 77 (P99 120 instead of 1,600).
+const DIRECT_READ: usize = 16 << 10;
 /// A drop that waits longer than this for its peers says so.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// For so long a drop asks all the time whether its last bytes have been taken.
@@ -165,11 +166,12 @@ impl World {
         let engine = shared.runtime.lock();
         let here = shared.host_of[rank];
         let allowed = shared.snapshot.get(keys::TRANSPORT_ALLOW);
+        let rdma = crate::verbs::has_device();
         let mut groups: Vec<(Group, HashSet<u32>)> = Vec::new();
         for peer in 0..self.size() {
             let (limits, host) = (*engine.limits(peer), shared.host_of[peer]);
             let same_host = host == here;
-            let choice = (peer != rank).then(|| choice::choose(same_host, &allowed));
+            let choice = (peer != rank).then(|| choice::choose(same_host, rdma, &allowed));
             let alike =
                 |group: &Group| group.limits == limits && group.same_host == same_host && group.choice == choice;
             match groups.iter_mut().find(|(group, _)| alike(group)) {
@@ -351,7 +353,8 @@ impl World {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("making an eventfd")?;
         epoll::add(&poller, &bell, epoll::EventData::new_u64(crate::engine::BELL_TOKEN), epoll::EventFlags::IN)
             .context("watching an eventfd")?;
-        let mut engine = Engine::new(rank, hosts, routes, keep_back, bell);
+        let window = to_usize(boot.snapshot.get(keys::EAGER_WINDOW));
+        let mut engine = Engine::new(rank, hosts, routes, window, keep_back, bell);
         if !boot.snapshot.get(keys::REPORT_TRACE).is_empty() {
             engine.record(Arc::new(Recorder::new(size, to_usize(boot.snapshot.get(keys::TRACE_EVENTS)))));
         }
@@ -514,7 +517,7 @@ impl Plan {
         let here = boot.host_of[rank];
         let (mut near, mut far) = (Vec::new(), Vec::new());
         for (other, &host) in boot.host_of.iter().enumerate().filter(|(other, _)| *other != rank) {
-            match choice::choose(host == here, &allowed).transport {
+            match choice::choose(host == here, crate::verbs::has_device(), &allowed).transport {
                 Some("shm") => near.push(other),
                 Some(_) => far.push(other),
                 None => {

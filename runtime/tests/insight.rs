@@ -74,7 +74,8 @@ fn a_full_transport_is_a_stall_and_waiting_is_counted() {
             }
         });
         assert!(all[0].stalls() > 0, "{:?}", all[0]);
-        assert_eq!(all[1].stalls(), 0);
+        // Its one answer may have to wait for the connection.
+        assert!(all[1].stalls() <= 1, "{:?}", all[1]);
         let waits = all.iter().map(|rank| rank.waits).collect::<Vec<_>>();
         assert!(waits.iter().all(|waits| waits.spins + waits.yields + waits.sleeps > 0), "{waits:?}");
     }

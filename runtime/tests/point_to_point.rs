@@ -8,78 +8,13 @@
     reason = "small numbers of test patterns"
 )]
 
+mod common;
+
+use common::{
+    LENGTHS, clusters, every_way_to_wait, long_enough_to_leave, on_every_transport, pattern, without_hanging,
+};
 use proptest::prelude::*;
 use spmd::{Error, World, local::Cluster, prelude::*};
-
-/// Every way in which two ranks can be connected, and settings that move the borders between protocols.
-fn clusters(ranks: usize) -> Vec<(&'static str, Cluster)> {
-    if std::env::var("SPMD_TEST_TRANSPORT").is_ok_and(|name| name == "verbs") {
-        return over_rdma(ranks);
-    }
-    vec![
-        ("shm", Cluster::new(ranks)),
-        ("shm, small rings", Cluster::new(ranks).set("shm.ring_bytes", "4KiB")),
-        ("shm, everything by rendezvous", Cluster::new(ranks).set("eager.limit", "0")),
-        ("shm, read directly", Cluster::new(ranks).set("shm.direct_read", "always").set("eager.limit", "64")),
-        ("shm, sleeping", Cluster::new(ranks).set("wait.policy", "sleep")),
-        ("tcp", Cluster::new(ranks).set("transport.allow", "tcp")),
-        (
-            "tcp, everything by rendezvous",
-            Cluster::new(ranks).set("transport.allow", "tcp").set("tcp.eager_limit", "0"),
-        ),
-        ("tcp, small buffers", Cluster::new(ranks).set("transport.allow", "tcp").set("tcp.buffer_bytes", "4KiB")),
-        ("tcp, sleeping", Cluster::new(ranks).set("transport.allow", "tcp").set("wait.policy", "sleep")),
-        ("tcp, several sockets", Cluster::new(ranks).set("transport.allow", "tcp").set("tcp.sockets", "3")),
-        ("two hosts", Cluster::new(ranks).hosts(2)),
-        ("faulty shm", Cluster::new(ranks).set("faulty.seed", "1").set("shm.ring_bytes", "64KiB")),
-        (
-            "faulty tcp",
-            Cluster::new(ranks)
-                .set("transport.allow", "tcp")
-                .set("tcp.sockets", "2")
-                .set("tcp.resend_bytes", "64KiB")
-                .set("faulty.seed", "2"),
-        ),
-    ]
-}
-
-fn every_transport(ranks: usize) -> impl Iterator<Item = (&'static str, Cluster)> {
-    clusters(ranks).into_iter()
-}
-
-/// The same over RDMA alone, for machines that have it: the lab runs this file there.
-fn over_rdma(ranks: usize) -> Vec<(&'static str, Cluster)> {
-    let verbs = || Cluster::new(ranks).set("transport.allow", "verbs").set("verbs.device", "rxe0,rxe1");
-    // A receiver that is not ready would break a connection that tries only once.
-    let strict = || verbs().set("verbs.rnr_retries", "0");
-    vec![
-        ("verbs", strict()),
-        ("verbs, everything by rendezvous", verbs().set("verbs.eager_limit", "0")),
-        ("verbs, small rings", strict().set("verbs.ring_bytes", "64KiB").set("verbs.send_depth", "16")),
-        ("verbs, sleeping", verbs().set("wait.policy", "sleep")),
-        ("verbs, two channels", strict().set("low_latency.size_hint", "4KiB")),
-        ("verbs, every request reported", verbs().set("verbs.signal_all", "true").set("verbs.inline", "0")),
-    ]
-}
-
-fn on_every_transport(ranks: usize, body: impl Fn(&World) -> spmd::Result<()> + Sync) {
-    on(every_transport(ranks), body);
-}
-
-fn on(clusters: impl Iterator<Item = (&'static str, Cluster)>, body: impl Fn(&World) -> spmd::Result<()> + Sync) {
-    for (name, cluster) in clusters {
-        for (rank, result) in cluster.run(|world| body(world)).expect(name).into_iter().enumerate() {
-            result.unwrap_or_else(|error| panic!("{name}, rank {rank}: {error}"));
-        }
-    }
-}
-
-/// Lengths around every border: nothing, one, eager limit, pieces, rings, and well beyond.
-const LENGTHS: [usize; 14] = [0, 1, 7, 8, 100, 1000, 4095, 8192, 8193, 16_384, 65_536, 65_537, 300_000, 2_000_003];
-
-fn pattern(length: usize, seed: usize) -> Vec<u8> {
-    (0..length).map(|i| ((i * 31 + seed * 17) >> 3) as u8).collect()
-}
 
 #[test]
 fn messages_of_every_length_arrive_whole() {
@@ -327,6 +262,123 @@ fn a_probe_tells_the_length_and_leaves_the_message() {
 }
 
 #[test]
+fn one_byte_too_many_is_an_error_whatever_the_length_and_whoever_comes_first() {
+    const GUARD: u8 = 0xa5;
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let lengths = [1, 31, 32, 33, 4096, 8191, 8192, 8193, 65_536, 65_537, 1 << 20];
+        for (round, length) in lengths.into_iter().flat_map(|length| (0..3).map(move |round| (round, length))) {
+            if comm.rank() == 0 {
+                // The receive is there first, the message is there first, and a wildcard receives.
+                if round == 0 {
+                    comm.recv(&mut [0_u8], 1, 9)?;
+                }
+                let sent = [comm.isend(pattern(length, 1), 1, 1)?, comm.isend(pattern(length, 2), 1, 1)?];
+                if round > 0 {
+                    comm.isend(vec![0_u8], 1, 8)?.wait()?;
+                }
+                comm.wait_all(&sent)?;
+            } else {
+                let mut buffer = vec![GUARD; length + 1];
+                if round > 0 {
+                    comm.recv(&mut [0_u8], 0, 8)?;
+                }
+                let source = if round == 2 { Source::Any } else { Source::Rank(0) };
+                let error = if round == 0 {
+                    let receive = comm.irecv(vec![GUARD; length - 1], 0, 1)?;
+                    comm.send(&[0_u8], 0, 9)?;
+                    receive.wait().unwrap_err()
+                } else {
+                    comm.recv(&mut buffer[..length - 1], source, 1).unwrap_err()
+                };
+                assert!(
+                    matches!(error, Error::Truncated { sent, room, .. } if sent == length && room == length - 1),
+                    "{error}"
+                );
+                assert!(buffer.iter().all(|byte| *byte == GUARD), "nothing is written when a message is refused");
+                let status = comm.recv(&mut buffer[..length], source, 1)?;
+                assert_eq!(status.bytes, length);
+                assert_eq!((&buffer[..length], buffer[length]), (&pattern(length, 2)[..], GUARD));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn every_tag_up_to_the_largest_is_its_own() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let tags: Vec<i32> = (0..31).map(|bit| 1 << bit).chain([0, i32::MAX - 1, i32::MAX]).collect();
+        if comm.rank() == 0 {
+            let sent = tags.iter().map(|tag| comm.isend(vec![*tag], 1, *tag)).collect::<spmd::Result<Vec<_>>>()?;
+            comm.wait_all(&sent)?;
+        } else {
+            for tag in tags.into_iter().rev() {
+                let (got, status) = comm.recv_vec::<i32>(0, tag)?;
+                assert_eq!((got, status.tag), (vec![tag], tag));
+            }
+            for tag in [-1, i32::MIN] {
+                assert!(matches!(comm.recv(&mut [0], 0, tag), Err(Error::BadTag { .. })));
+                assert!(matches!(comm.probe(0, tag), Err(Error::BadTag { .. })));
+                assert!(matches!(comm.send(&[0], 0, tag), Err(Error::BadTag { .. })));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn elements_without_bytes_are_counted() {
+    on_every_transport(2, |world| {
+        type Nothing = [f64; 0];
+        let comm = world.communicator();
+        for count in [0, 1, 40, 100_000] {
+            let nothing: Vec<Nothing> = vec![[]; count];
+            if comm.rank() == 0 {
+                comm.send(&nothing, 1, 0)?;
+                comm.isend(nothing, 1, 0)?.wait()?;
+            } else {
+                let (got, status) = comm.recv_vec::<Nothing>(0, 0)?;
+                assert_eq!((got.len(), status.elements::<Nothing>()), (count, count));
+                let mut buffer: Vec<Nothing> = vec![[]; count + 2];
+                assert_eq!(comm.recv(&mut buffer, 0, 0)?.elements::<Nothing>(), count);
+            }
+        }
+        if comm.rank() == 0 {
+            return comm.send(&[[0_u8; 0]; 5], 1, 1);
+        }
+        assert!(matches!(comm.recv(&mut [[0_u8; 0]; 4], 0, 1), Err(Error::Truncated { sent: 5, room: 4, .. })));
+        Ok(())
+    });
+}
+
+/// Needs 9 GiB of memory: `cargo test --release -p spmd --test point_to_point -- --ignored four_gibibytes`.
+#[test]
+#[ignore = "needs 9 GiB of memory"]
+fn a_message_of_more_than_four_gibibytes_arrives_whole() {
+    for (name, cluster) in [("shm", Cluster::new(2)), ("tcp", Cluster::new(2).set("transport.allow", "tcp"))] {
+        for result in cluster
+            .run(|world| -> spmd::Result<()> {
+                let comm = world.communicator();
+                let words = (1_usize << 29) + 1;
+                if comm.rank() == 0 {
+                    comm.send(&(0..words as u64).collect::<Vec<_>>(), 1, 0)
+                } else {
+                    let (got, status) = comm.recv_vec::<u64>(0, 0)?;
+                    assert_eq!((got.len(), status.bytes), (words, (1 << 32) + 8));
+                    assert!(got.into_iter().eq(0..words as u64));
+                    Ok(())
+                }
+            })
+            .expect(name)
+        {
+            result.expect(name);
+        }
+    }
+}
+
+#[test]
 fn ranks_and_tags_that_do_not_exist_are_named() {
     on_every_transport(2, |world| {
         let comm = world.communicator();
@@ -336,133 +388,6 @@ fn ranks_and_tags_that_do_not_exist_are_named() {
         assert!(matches!(error, Error::NoSuchRank { rank: 7, .. }), "{error}");
         let error = comm.send(&[1_u8], 1, -1).unwrap_err();
         assert!(matches!(error, Error::BadTag { tag: -1, .. }), "{error}");
-        Ok(())
-    });
-}
-
-#[test]
-fn a_receive_from_a_rank_that_has_left_is_an_error_not_a_hang() {
-    on_every_transport(2, |world| {
-        let comm = world.communicator();
-        if comm.rank() == 0 {
-            comm.send(&[5_u8], 1, 1)?;
-            return Ok(());
-        }
-        let mut byte = [0_u8];
-        comm.recv(&mut byte, 0, 1)?;
-        assert_eq!(byte, [5]);
-        let error = comm.recv(&mut byte, 0, 1).unwrap_err();
-        assert!(matches!(error, Error::PeerFinished { peer: 0, .. }), "{error}");
-        let error = comm.irecv(vec![0_u8], 0, 2).and_then(|request| request.wait()).unwrap_err();
-        assert!(matches!(error, Error::PeerFinished { peer: 0, .. }), "{error}");
-        Ok(())
-    });
-}
-
-/// Waits until a rank has certainly dropped its world, without a message from it: what a program cannot know.
-fn long_enough_to_leave() {
-    std::thread::sleep(std::time::Duration::from_millis(50));
-}
-
-#[test]
-fn a_receive_from_a_rank_that_left_without_ever_talking_is_an_error_not_a_hang() {
-    without_hanging("a receive from a rank that left", || {
-        for policy in ["auto", "spin", "sleep"] {
-            on(every_transport(3).map(|(name, cluster)| (name, cluster.set("wait.policy", policy))), |world| {
-                let comm = world.communicator();
-                match comm.rank() {
-                    0 => return Ok(()),
-                    // One begins to wait before rank 0 has left, the other one after.
-                    1 => {}
-                    _ => long_enough_to_leave(),
-                }
-                let error = comm.recv(&mut [0_u8], 0, 1).unwrap_err();
-                assert!(matches!(error, Error::PeerFinished { peer: 0, .. }), "{error}");
-                let error = comm.probe(0, Any).unwrap_err();
-                assert!(matches!(error, Error::PeerFinished { peer: 0, .. }), "{error}");
-                let error = comm.send(&pattern(1_000_000, 0), 0, 1).unwrap_err();
-                assert!(matches!(error, Error::PeerFinished { peer: 0, .. }), "{error}");
-                Ok(())
-            });
-        }
-    });
-}
-
-#[test]
-fn a_receive_from_any_rank_ends_when_all_others_have_left() {
-    without_hanging("a receive from any rank of those that left", || {
-        on_every_transport(3, |world| {
-            let comm = world.communicator();
-            match comm.rank() {
-                0 => return Ok(()),
-                1 => return comm.send(&[7_u8], 2, 7),
-                _ => {}
-            }
-            // What was sent is received, whatever else has happened; then nothing can come.
-            let mut byte = [0_u8];
-            assert_eq!(comm.recv(&mut byte, Any, Any)?.source, 1);
-            for _ in 0..2 {
-                let error = comm.recv(&mut byte, Any, Any).unwrap_err();
-                assert!(matches!(error, Error::NobodyLeft { .. }), "{error}");
-                let error = comm.probe(Any, 3).unwrap_err();
-                assert!(matches!(error, Error::NobodyLeft { .. }), "{error}");
-                let error = comm.irecv(vec![0_u8], Any, 3).and_then(|request| request.wait()).unwrap_err();
-                assert!(matches!(error, Error::NobodyLeft { .. }), "{error}");
-            }
-            // A rank's messages to itself still arrive.
-            for length in [8, 1_000_000] {
-                let request = comm.isend(pattern(length, 1), 2, 5)?;
-                assert_eq!(comm.probe(Any, 5)?.bytes, length);
-                assert_eq!(comm.recv_vec::<u8>(Any, 5)?.0, pattern(length, 1));
-                request.wait()?;
-            }
-            Ok(())
-        });
-    });
-}
-
-#[test]
-fn a_receive_from_any_rank_waits_as_long_as_one_member_of_its_communicator_is_left() {
-    without_hanging("a receive within a part of the world", || {
-        on_every_transport(4, |world| {
-            let comm = world.communicator();
-            let rank = comm.rank();
-            let part = comm.split((rank > 0).then_some(0), 0)?;
-            let Some(part) = part else { return Ok(()) };
-            match rank {
-                // Rank 1 leaves early, too, and rank 2 speaks late.
-                1 => Ok(()),
-                2 => {
-                    long_enough_to_leave();
-                    part.send(&[5_u8], 2, 0)
-                }
-                _ => {
-                    assert_eq!(part.recv(&mut [0_u8], Any, Any)?.source, 1);
-                    let error = part.recv(&mut [0_u8], Any, Any).unwrap_err();
-                    assert!(matches!(error, Error::NobodyLeft { .. }), "{error}");
-                    Ok(())
-                }
-            }
-        });
-    });
-}
-
-#[test]
-fn messages_sent_before_leaving_arrive() {
-    on_every_transport(2, |world| {
-        let comm = world.communicator();
-        if comm.rank() == 0 {
-            for number in 0..200 {
-                comm.send(&pattern(3000, number), 1, 1)?;
-            }
-            drop(comm.isend(pattern(1_000_000, 9), 1, 2)?);
-        } else {
-            std::thread::sleep(std::time::Duration::from_millis(30));
-            for number in 0..200 {
-                assert_eq!(comm.recv_vec::<u8>(0, 1)?.0, pattern(3000, number));
-            }
-            assert_eq!(comm.recv_vec::<u8>(0, 2)?.0, pattern(1_000_000, 9));
-        }
         Ok(())
     });
 }
@@ -617,24 +542,46 @@ fn several_threads_of_a_rank_can_talk_at_once() {
     });
 }
 
-/// Ends the test, and says where, when `body` hangs: a lost wake-up must not look like a slow machine.
-fn without_hanging(name: &'static str, body: impl FnOnce() + Send + 'static) {
-    let (done, ended) = std::sync::mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        body();
-        let _ = done.send(());
+#[test]
+fn several_threads_of_a_rank_stress_it_on_tags_and_communicators_of_their_own() {
+    without_hanging("four threads a rank", || {
+        on_every_transport(3, |world| {
+            let comm = world.communicator();
+            let (rank, size) = (comm.rank(), comm.size());
+            let own: Vec<Communicator> = (0..4).map(|_| comm.duplicate()).collect::<spmd::Result<_>>()?;
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = own
+                    .iter()
+                    .enumerate()
+                    .map(|(thread, own)| {
+                        let comm = &comm;
+                        scope.spawn(move || -> spmd::Result<()> {
+                            // Two threads share the world's communicator by tags, two have their own with wildcards.
+                            let (comm, tag) = if thread < 2 { (comm, thread as i32) } else { (own, 0) };
+                            let wanted = if thread < 2 { Tag::Exactly(tag) } else { Tag::Any };
+                            for round in 0..12 {
+                                let length = LENGTHS[(round * 5 + thread) % 13];
+                                let sends = (0..size)
+                                    .map(|dest| comm.isend(pattern(length, rank + round), dest, tag))
+                                    .collect::<spmd::Result<Vec<_>>>()?;
+                                for source in 0..size {
+                                    let got = if round % 2 == 0 {
+                                        comm.recv_vec::<u8>(source, wanted)?.0
+                                    } else {
+                                        comm.mprobe(source, wanted)?.recv_vec::<u8>()?.0
+                                    };
+                                    assert_eq!(got, pattern(length, source + round));
+                                }
+                                comm.wait_all(&sends)?;
+                            }
+                            Ok(())
+                        })
+                    })
+                    .collect();
+                threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+            })
+        });
     });
-    match ended.recv_timeout(std::time::Duration::from_secs(120)) {
-        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("{name} hangs"),
-        _ => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-    }
-}
-
-/// Every way to wait, over shared memory and over TCP.
-fn every_way_to_wait(ranks: usize) -> impl Iterator<Item = Cluster> {
-    ["auto", "spin", "yield", "sleep"].into_iter().flat_map(move |policy| {
-        ["shm", "tcp"].map(|allow| Cluster::new(ranks).set("transport.allow", allow).set("wait.policy", policy))
-    })
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! That all ranks get the same bits holds by construction and is proved by the checker: each element is computed on one
 //! rank and copied, or computed on several by the very same expression, operands in rank order.
 
-mod fold;
+pub(super) mod fold;
 mod rabenseifner;
 mod recursive_doubling;
 mod ring;

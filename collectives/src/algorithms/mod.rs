@@ -13,8 +13,11 @@ pub mod barrier;
 pub mod broadcast;
 pub mod gather;
 pub mod reduce;
+pub mod reduce_scatter;
+pub mod scan;
 pub mod scatter;
 pub mod two_hop;
+pub mod varied;
 
 use crate::compose::{Builder, Group};
 use crate::groups::Groups;
@@ -43,11 +46,17 @@ pub enum Collective {
     Scatter,
     /// Block j of rank i's input becomes block i of rank j's output. Input p n, output p n.
     AllToAll,
+    /// All inputs are combined, and rank i gets block i of the result. Input p n, output n.
+    ReduceScatter,
+    /// Each rank's output becomes what the outputs up to it combine to, in rank order. Output n.
+    Scan,
+    /// Each rank gets what the inputs before it combine to, in rank order. Input n; output n, none at rank 0.
+    Exscan,
 }
 
 impl Collective {
     /// All of them.
-    pub const ALL: [Collective; 8] = [
+    pub const ALL: [Collective; 11] = [
         Collective::Barrier,
         Collective::Broadcast,
         Collective::Reduce,
@@ -56,6 +65,9 @@ impl Collective {
         Collective::AllGather,
         Collective::Scatter,
         Collective::AllToAll,
+        Collective::ReduceScatter,
+        Collective::Scan,
+        Collective::Exscan,
     ];
 
     /// Its name, as in the configuration key `collectives.NAME`.
@@ -70,6 +82,9 @@ impl Collective {
             Collective::AllGather => "all_gather",
             Collective::Scatter => "scatter",
             Collective::AllToAll => "all_to_all",
+            Collective::ReduceScatter => "reduce_scatter",
+            Collective::Scan => "scan",
+            Collective::Exscan => "exscan",
         }
     }
 
@@ -85,6 +100,9 @@ impl Collective {
             Collective::AllGather => all_gather::ALGORITHMS,
             Collective::Scatter => scatter::ALGORITHMS,
             Collective::AllToAll => all_to_all::ALGORITHMS,
+            Collective::ReduceScatter => reduce_scatter::ALGORITHMS,
+            Collective::Scan => scan::ALGORITHMS,
+            Collective::Exscan => scan::EXCLUSIVE,
         }
     }
 
@@ -97,7 +115,14 @@ impl Collective {
     /// Whether values are combined by an operator.
     #[must_use]
     pub fn reduces(self) -> bool {
-        matches!(self, Collective::Reduce | Collective::AllReduce)
+        matches!(
+            self,
+            Collective::Reduce
+                | Collective::AllReduce
+                | Collective::ReduceScatter
+                | Collective::Scan
+                | Collective::Exscan
+        )
     }
 }
 

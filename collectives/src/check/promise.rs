@@ -24,12 +24,14 @@ impl<'a> Promise<'a> {
         let total = size.saturating_mul(elements);
         match collective {
             Collective::Barrier => (0, 0),
-            Collective::Broadcast | Collective::AllReduce => (0, elements),
+            Collective::Broadcast | Collective::AllReduce | Collective::Scan => (0, elements),
             Collective::Reduce => (elements, at_root(elements)),
             Collective::Gather => (elements, at_root(total)),
             Collective::AllGather => (elements, total),
             Collective::Scatter => (at_root(total), elements),
             Collective::AllToAll => (total, total),
+            Collective::ReduceScatter => (total, elements),
+            Collective::Exscan => (elements, if rank == 0 { 0 } else { elements }),
         }
     }
 
@@ -52,7 +54,7 @@ impl<'a> Promise<'a> {
     pub(super) fn contents(&self, rank: usize, buffer: Buffer, length: usize) -> Vec<Value> {
         let given = match (self.task.collective, buffer) {
             (_, Buffer::Scratch) => false,
-            (_, Buffer::Input) | (Collective::AllReduce, Buffer::Output) => true,
+            (_, Buffer::Input) | (Collective::AllReduce | Collective::Scan, Buffer::Output) => true,
             (Collective::Broadcast, Buffer::Output) => rank == self.task.root,
             (_, Buffer::Output) => false,
         };
@@ -85,18 +87,29 @@ impl<'a> Promise<'a> {
     }
 
     fn check_element(&self, run: &Run<'_>, rank: usize, element: usize, value: Value) -> Result<(), &'static str> {
-        let Task { collective, elements: n, root, rank_order, .. } = *self.task;
+        let Task { collective, size, elements: n, root, rank_order } = *self.task;
         if value.is_undefined() {
             return Err("was never written");
         }
         let expected = match collective {
-            Collective::Reduce | Collective::AllReduce => {
-                return if value.element != element {
+            Collective::Reduce | Collective::AllReduce | Collective::ReduceScatter => {
+                let block = if collective == Collective::ReduceScatter { rank * n } else { 0 };
+                return if value.element != block + element {
                     Err("is the result of another element")
                 } else if !run.symbols().is_complete(value.tree) {
                     Err("lacks the contribution of some rank")
-                } else if rank_order && !run.symbols().is_in_rank_order(value.tree) {
+                } else if rank_order && !run.symbols().is_in_rank_order(value.tree, size) {
                     Err("was not combined in rank order")
+                } else {
+                    Ok(())
+                };
+            }
+            Collective::Scan | Collective::Exscan => {
+                let count = if collective == Collective::Scan { rank + 1 } else { rank };
+                return if value.element != element {
+                    Err("is the result of another element")
+                } else if !run.symbols().is_in_rank_order(value.tree, count) {
+                    Err("does not combine the ranks up to there in their order")
                 } else {
                     Ok(())
                 };

@@ -79,9 +79,9 @@ impl Symbols {
         self.members(tree).iter().map(|word| word.count_ones() as usize).sum::<usize>() == self.size
     }
 
-    /// Whether the tree combines all ranks in their order.
-    pub(super) fn is_in_rank_order(&self, tree: Tree) -> bool {
-        self.spans[tree as usize] == Some((0, self.size))
+    /// Whether the tree combines the first `count` ranks, and no others, in their order.
+    pub(super) fn is_in_rank_order(&self, tree: Tree, count: usize) -> bool {
+        self.spans[tree as usize] == Some((0, count))
     }
 
     fn members(&self, tree: Tree) -> &[u64] {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Ranks that each address takes in the hostfile.
+/// Ranks that each machine takes in the hostfile.
 const SLOTS: usize = 4;
 
 /// The address of machine `number` (from 1); of a single machine also its second device, number 2.
@@ -24,7 +24,7 @@ pub(super) fn addresses(machines: usize) -> usize {
 /// The hostfile of a lab, for `rsrun` on its first machine.
 pub(super) fn hostfile(machines: usize) -> String {
     let mut text = String::from("# Written by `cargo xtask lab vm up`, for use on its machines; gone with `down`\n");
-    for number in 1..=addresses(machines) {
+    for number in 1..=machines {
         let address = address(number);
         let _ = writeln!(text, "{address} slots={SLOTS} user=root identity=id_ed25519 known_hosts=known_hosts");
     }
@@ -77,9 +77,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_single_machine_is_two_addresses_and_several_are_one_each() {
+    fn every_machine_has_a_line_in_the_hostfile_and_a_single_one_has_a_second_address() {
         let lines = |machines| hostfile(machines).lines().filter(|line| !line.starts_with('#')).count();
-        assert_eq!([lines(1), lines(2), lines(3)], [2, 2, 3]);
+        assert_eq!([lines(1), lines(2), lines(3)], [1, 2, 3]);
+        let names = |machines| hosts_file(machines).lines().count() - 1;
+        assert_eq!([names(1), names(2), names(3)], [2, 2, 3]);
         assert!(hostfile(3).contains("10.88.0.3 slots=4 user=root identity=id_ed25519 known_hosts=known_hosts\n"));
     }
 

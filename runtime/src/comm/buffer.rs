@@ -4,7 +4,7 @@ use crate::{
     element::{self, Element},
     engine::operation::{Buffers, Lent, OwnedBuffer},
 };
-use std::any::Any;
+use std::{any::Any, borrow::Cow};
 
 /// What a blocking call lends: one slice to send and one to receive into.
 pub(super) struct LentPair<'a> {
@@ -23,31 +23,63 @@ impl Buffers for LentPair<'_> {
     }
 }
 
+/// Bytes of an element on the wire: elements of size zero count as one byte each, so that a message tells how many it has.
+pub(super) const fn width<T>() -> usize {
+    if size_of::<T>() == 0 { 1 } else { size_of::<T>() }
+}
+
+/// The bytes of a slice as they are sent.
+pub(super) fn lend<T: Element>(data: &[T]) -> Cow<'_, [u8]> {
+    if size_of::<T>() == 0 { Cow::Owned(vec![0; data.len()]) } else { Cow::Borrowed(element::as_bytes(data)) }
+}
+
+/// The bytes of a slice as they are received; `marks` stand for elements without any.
+pub(super) fn lend_mut<'a, T: Element>(buffer: &'a mut [T], marks: &'a mut Vec<u8>) -> &'a mut [u8] {
+    if size_of::<T>() > 0 {
+        return element::as_bytes_mut(buffer);
+    }
+    marks.resize(buffer.len(), 0);
+    marks
+}
+
 /// A vector that the engine owns while an operation is under way.
 #[derive(Debug)]
-pub(super) struct Growing<T>(pub(super) Vec<T>);
+pub(super) struct Growing<T> {
+    pub(super) elements: Vec<T>,
+    /// One byte for each element, if these have none.
+    marks: Vec<u8>,
+}
+
+impl<T> Growing<T> {
+    pub(super) fn new(elements: Vec<T>) -> Self {
+        let marks = if size_of::<T>() == 0 { vec![0; elements.len()] } else { Vec::new() };
+        Growing { elements, marks }
+    }
+}
 
 impl<T> Default for Growing<T> {
     fn default() -> Self {
-        Growing(Vec::new())
+        Growing::new(Vec::new())
     }
 }
 
 impl<T: Element> OwnedBuffer for Growing<T> {
     fn bytes(&self) -> &[u8] {
-        element::as_bytes(&self.0)
+        if size_of::<T>() == 0 { &self.marks } else { element::as_bytes(&self.elements) }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        element::as_bytes_mut(&mut self.0)
+        if size_of::<T>() == 0 { &mut self.marks } else { element::as_bytes_mut(&mut self.elements) }
     }
 
     fn resize(&mut self, bytes: usize) -> bool {
-        let size = size_of::<T>();
-        if size == 0 || !bytes.is_multiple_of(size) {
-            return bytes == 0;
+        if !bytes.is_multiple_of(width::<T>()) {
+            return false;
         }
-        self.0.resize(bytes / size, bytemuck::Zeroable::zeroed());
+        self.elements.resize(bytes / width::<T>(), bytemuck::Zeroable::zeroed());
+        if size_of::<T>() == 0 {
+            self.marks.resize(bytes, 0);
+        }
         true
     }
 

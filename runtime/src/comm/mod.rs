@@ -4,30 +4,33 @@
 
 mod agreement;
 mod buffer;
+mod completion;
 mod exchange;
 mod heap;
 mod hint;
+mod persistent;
+mod point_to_point;
+mod probe;
 mod request;
 mod shrink;
 mod split;
 
+pub use completion::Request;
 pub use exchange::{Buffers, Exchange};
-pub use request::{RecvRequest, SendRequest};
+pub use persistent::{PersistentRecv, PersistentSend, StartedRecv, StartedSend};
+pub use probe::Message;
+pub use request::{Cancelled, RecvRequest, SendRequest};
 
 use crate::{
     bootstrap::messages::Host,
     config::Snapshot,
-    element::{self, Element},
-    engine::{
-        Runtime,
-        operation::{Expected, Landing, Lent, Source as From_},
-    },
+    element::Element,
+    engine::{Runtime, operation::Expected},
     error::{Error, Result},
     matching::Pattern,
-    memory::{Activity, Operation, Segment},
+    memory::{Operation, Segment},
     transport::record::{Header, Kind},
 };
-use buffer::{Growing, LentPair};
 use hint::Hint;
 pub(crate) use hint::Requested;
 use rustc_hash::FxHashMap;
@@ -119,7 +122,7 @@ pub struct Status {
     pub source: usize,
     /// The tag.
     pub tag: i32,
-    /// The length in bytes.
+    /// The length in bytes. Elements of size zero count as one byte each.
     pub bytes: usize,
 }
 
@@ -127,7 +130,7 @@ impl Status {
     /// The length in elements of type `T`.
     #[must_use]
     pub fn elements<T: Element>(&self) -> usize {
-        self.bytes.checked_div(size_of::<T>()).unwrap_or(0)
+        self.bytes / buffer::width::<T>()
     }
 }
 
@@ -222,182 +225,6 @@ impl Communicator {
         &self.inner.shared.snapshot
     }
 
-    /// Sends a slice to `dest`. Returns when `data` may be changed: a small message may still be under way then, a large
-    /// one has been received (see the key `eager.limit`).
-    ///
-    /// # Errors
-    /// When `dest` or `tag` (0 or more) does not exist, when `dest` is lost or has dropped its world.
-    pub fn send<T: Element>(&self, data: &[T], dest: usize, tag: i32) -> Result<()> {
-        let peer = self.peer(dest, "send")?;
-        let header = self.header::<T>(data.len(), check_tag(tag, "send")?);
-        let bytes = element::as_bytes(data);
-        let runtime = self.runtime();
-        let mut engine = runtime.lock();
-        if engine.try_send(peer, header, bytes, self.inner.hint.of_message(), false)? {
-            return Ok(());
-        }
-        let call = engine.new_call();
-        let id =
-            engine.start_send(peer, header, self.inner.hint.of_message(), From_::Lent(Lent { call, number: 0 }))?;
-        drop(engine);
-        let mut lent = LentPair { call, source: bytes, destination: &mut [] };
-        let to = Activity::Send { to: narrow_rank(peer), tag: tag.unsigned_abs() };
-        let sent = runtime.wait(to, &mut lent, |engine, _| engine.take_send(id).map(|result| result.map(drop)));
-        if sent.is_err() {
-            runtime.lock().abandon_send(id);
-        }
-        sent
-    }
-
-    /// Receives a message into the front of `buffer`. `source` is a rank or [`Any`], `tag` a number or [`Any`].
-    ///
-    /// # Errors
-    /// [`Error::Truncated`] when the message is longer than `buffer`, [`Error::TypeMismatch`] when it was sent as another
-    /// type (in both cases the message is gone and the next one is intact); when the source does not exist, is lost, or
-    /// has dropped its world.
-    pub fn recv<T: Element>(&self, buffer: &mut [T], source: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status> {
-        let pattern = self.pattern(source.into(), tag.into(), "recv")?;
-        let mut lent = LentPair { call: 0, source: &[], destination: element::as_bytes_mut(buffer) };
-        let expected = expected::<T>(lent.destination.len(), false);
-        let runtime = self.runtime();
-        let mut engine = runtime.lock();
-        lent.call = engine.new_call();
-        let landing = Landing::Lent(Lent { call: lent.call, number: 0 });
-        let id = engine.start_receive(self.inner.context, pattern, expected, landing, &mut lent)?;
-        drop(engine);
-        let (from, tag) = Self::shown(pattern);
-        let activity = Activity::Receive { from, tag };
-        let received = runtime.wait(activity, &mut lent, |engine, lent| engine.take_receive(id, lent));
-        match received {
-            Ok((envelope, _)) => Ok(self.status(&envelope)),
-            Err(error) => {
-                runtime.lock().abandon_receive(id);
-                Err(error)
-            }
-        }
-    }
-
-    /// Receives a message of any length.
-    ///
-    /// # Errors
-    /// As for [`Communicator::recv`].
-    pub fn recv_vec<T: Element>(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<(Vec<T>, Status)> {
-        let pattern = self.pattern(source.into(), tag.into(), "recv_vec")?;
-        self.start_receive(Growing::<T>::default(), pattern, true)?.wait()
-    }
-
-    /// Sends one message and receives another, in any order: exchanges between neighbours cannot deadlock.
-    ///
-    /// # Errors
-    /// As for [`Communicator::send`] and [`Communicator::recv`].
-    pub fn send_receive<T: Element, U: Element>(
-        &self,
-        data: &[T],
-        dest: usize,
-        send_tag: i32,
-        buffer: &mut [U],
-        source: impl Into<Source>,
-        recv_tag: impl Into<Tag>,
-    ) -> Result<Status> {
-        let peer = self.peer(dest, "send_receive")?;
-        let header = self.header::<T>(data.len(), check_tag(send_tag, "send_receive")?);
-        let pattern = self.pattern(source.into(), recv_tag.into(), "send_receive")?;
-        let runtime = self.runtime();
-        let mut lent =
-            LentPair { call: 0, source: element::as_bytes(data), destination: element::as_bytes_mut(buffer) };
-        let expected = expected::<U>(lent.destination.len(), false);
-        let mut engine = runtime.lock();
-        lent.call = engine.new_call();
-        let name = Lent { call: lent.call, number: 0 };
-        let receive = engine.start_receive(self.inner.context, pattern, expected, Landing::Lent(name), &mut lent)?;
-        let send = match engine.try_send(peer, header, lent.source, self.inner.hint.of_message(), false) {
-            Ok(true) => Ok(None),
-            Ok(false) => engine.start_send(peer, header, self.inner.hint.of_message(), From_::Lent(name)).map(Some),
-            Err(error) => Err(error),
-        };
-        drop(engine);
-        let send = send.inspect_err(|_| runtime.lock().abandon_receive(receive))?;
-        let sent = match send {
-            None => Ok(()),
-            Some(id) => {
-                let to = Activity::Send { to: narrow_rank(peer), tag: send_tag.unsigned_abs() };
-                runtime.wait(to, &mut lent, |engine, _| engine.take_send(id).map(|result| result.map(drop)))
-            }
-        };
-        let (from, tag) = Self::shown(pattern);
-        let activity = Activity::Receive { from, tag };
-        let received =
-            sent.and_then(|()| runtime.wait(activity, &mut lent, |engine, lent| engine.take_receive(receive, lent)));
-        match received {
-            Ok((envelope, _)) => Ok(self.status(&envelope)),
-            Err(error) => {
-                let mut engine = runtime.lock();
-                engine.abandon_receive(receive);
-                if let Some(send) = send {
-                    engine.abandon_send(send);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Begins to send; the buffer comes back from [`SendRequest::wait`].
-    ///
-    /// Large messages make progress in every call of this rank, not only in `wait`. A request that is dropped still
-    /// sends.
-    ///
-    /// # Errors
-    /// As for [`Communicator::send`].
-    pub fn isend<T: Element>(&self, data: Vec<T>, dest: usize, tag: i32) -> Result<SendRequest<T>> {
-        let peer = self.peer(dest, "isend")?;
-        let header = self.header::<T>(data.len(), check_tag(tag, "isend")?);
-        self.start_send(data, peer, header)
-    }
-
-    /// Begins to receive at most `buffer.len()` elements; buffer and status come from [`RecvRequest::wait`].
-    ///
-    /// A request that is dropped no longer receives: its message waits for another receive.
-    ///
-    /// # Errors
-    /// As for [`Communicator::recv`].
-    pub fn irecv<T: Element>(
-        &self,
-        buffer: Vec<T>,
-        source: impl Into<Source>,
-        tag: impl Into<Tag>,
-    ) -> Result<RecvRequest<T>> {
-        let pattern = self.pattern(source.into(), tag.into(), "irecv")?;
-        self.start_receive(Growing(buffer), pattern, false)
-    }
-
-    /// Waits until a message is there that a receive with these arguments would take, and leaves it there.
-    ///
-    /// # Errors
-    /// As for [`Communicator::recv`].
-    pub fn probe(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status> {
-        let pattern = self.pattern(source.into(), tag.into(), "probe")?;
-        let context = self.inner.context;
-        let (from, tag) = Self::shown(pattern);
-        let activity = Activity::Probe { from, tag };
-        self.runtime().poke()?;
-        self.runtime()
-            .wait(activity, &mut crate::engine::operation::NoBuffers, |engine, _| {
-                engine.probe(context, pattern).transpose()
-            })
-            .map(|envelope| self.status(&envelope))
-    }
-
-    /// As [`Communicator::probe`], without waiting.
-    ///
-    /// # Errors
-    /// As for [`Communicator::recv`].
-    pub fn iprobe(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Status>> {
-        let pattern = self.pattern(source.into(), tag.into(), "iprobe")?;
-        self.runtime().poke()?;
-        let found = self.runtime().lock().probe(self.inner.context, pattern)?;
-        Ok(found.map(|envelope| self.status(&envelope)))
-    }
-
     /// What a library keeps with a communicator, by its type: made by `make` when it is asked for first, the same for
     /// all clones, dropped with the last one (the attributes of MPI 4.1, section 7.7). It is local to this rank.
     pub fn attribute<T: AnyType + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
@@ -475,7 +302,7 @@ impl Communicator {
         Header {
             context: self.inner.context,
             tag,
-            total: (elements * size_of::<T>()) as u64,
+            total: (elements * buffer::width::<T>()) as u64,
             signature: T::signature().0,
             ..Header::new(Kind::Eager)
         }

@@ -1,10 +1,18 @@
 //! Requests of non-blocking sends and receives. They own their buffers while the operation is under way, so that
 //! forgetting a request cannot free memory in use.
 
-use super::{Communicator, Status, buffer::Growing, expected};
+use super::{
+    Communicator, Status,
+    buffer::{Growing, lend},
+    completion::{Handle, Handled, Request},
+    expected,
+};
 use crate::{
-    element::{self, Element},
-    engine::operation::{Landing, NoBuffers, OperationId, OwnedBuffer, Source as From_},
+    element::Element,
+    engine::{
+        Found,
+        operation::{Expected, Landing, NoBuffers, OperationId, OwnedBuffer, Source as From_},
+    },
     error::Result,
     matching::Pattern,
     memory::Activity,
@@ -15,11 +23,11 @@ use std::marker::PhantomData;
 impl Communicator {
     pub(super) fn start_send<T: Element>(&self, data: Vec<T>, peer: usize, header: Header) -> Result<SendRequest<T>> {
         let mut engine = self.runtime().lock();
-        let state = if engine.try_send(peer, header, element::as_bytes(&data), self.inner.hint.of_message(), true)? {
+        let hint = self.inner.hint.of_message();
+        let state = if engine.try_send(peer, header, &lend(&data), hint, true)? {
             State::Sent(data)
         } else {
-            let id =
-                engine.start_send(peer, header, self.inner.hint.of_message(), From_::Owned(Box::new(Growing(data))))?;
+            let id = engine.start_send(peer, header, hint, From_::Owned(Box::new(Growing::new(data))))?;
             // What can leave now leaves now, not when this rank next waits.
             engine.progress(&mut NoBuffers)?;
             State::UnderWay(id)
@@ -28,27 +36,59 @@ impl Communicator {
         Ok(SendRequest { communicator: self.clone(), state })
     }
 
+    pub(super) fn start_synchronous_send<T: Element>(
+        &self,
+        data: Vec<T>,
+        peer: usize,
+        header: Header,
+    ) -> Result<SendRequest<T>> {
+        let mut engine = self.runtime().lock();
+        let id = engine.start_synchronous_send(peer, header, From_::Owned(Box::new(Growing::new(data))))?;
+        engine.progress(&mut NoBuffers)?;
+        drop(engine);
+        Ok(SendRequest { communicator: self.clone(), state: State::UnderWay(id) })
+    }
+
     pub(super) fn start_receive<T: Element>(
         &self,
         buffer: Growing<T>,
         pattern: Pattern,
         growing: bool,
     ) -> Result<RecvRequest<T>> {
-        let expected = expected::<T>(buffer.bytes().len(), false);
-        let buffer: Box<dyn OwnedBuffer> = Box::new(buffer);
-        let landing = if growing { Landing::Growing(buffer) } else { Landing::Owned(buffer) };
+        let (expected, landing) = landing(buffer, growing);
         let mut engine = self.runtime().lock();
         let id = engine.start_receive(self.inner.context, pattern, expected, landing, &mut NoBuffers)?;
         drop(engine);
         Ok(RecvRequest { communicator: self.clone(), id, element: PhantomData })
     }
+
+    pub(super) fn receive_found<T: Element>(
+        &self,
+        buffer: Growing<T>,
+        found: Found,
+        growing: bool,
+    ) -> Result<RecvRequest<T>> {
+        let (expected, landing) = landing(buffer, growing);
+        let mut engine = self.runtime().lock();
+        let id = engine.receive_found(self.inner.context, found, expected, landing, &mut NoBuffers)?;
+        drop(engine);
+        Ok(RecvRequest { communicator: self.clone(), id, element: PhantomData })
+    }
+}
+
+/// A buffer as the engine takes it. `growing`: it becomes as long as the message.
+fn landing<T: Element>(buffer: Growing<T>, growing: bool) -> (Expected, Landing) {
+    let expected = expected::<T>(buffer.bytes().len(), false);
+    let buffer: Box<dyn OwnedBuffer> = Box::new(buffer);
+    (expected, if growing { Landing::Growing(buffer) } else { Landing::Owned(buffer) })
 }
 
 /// The vector in a buffer that an operation gave back.
 fn unwrap<T: Element>(buffer: Option<Box<dyn OwnedBuffer>>) -> Vec<T> {
-    buffer
-        .and_then(|buffer| buffer.into_any().downcast::<Growing<T>>().ok())
-        .map_or_else(|| unreachable!("a request's operation owns the vector it was made with"), |buffer| buffer.0)
+    buffer.and_then(|buffer| buffer.into_any().downcast::<Growing<T>>().ok()).map_or_else(
+        || unreachable!("a request's operation owns the vector it was made with"),
+        |buffer| buffer.elements,
+    )
 }
 
 /// A send under way. Dropping it does not stop the send.
@@ -123,7 +163,19 @@ impl<T: Element> Drop for SendRequest<T> {
     }
 }
 
-/// A receive under way. Dropping it withdraws it.
+impl<T: Element> Handled for SendRequest<T> {
+    fn handle(&self) -> Handle<'_> {
+        match self.state {
+            State::UnderWay(id) => Handle { runtime: self.communicator.runtime(), send: Some(id), receive: None },
+            State::Sent(_) | State::Over => Handle { runtime: self.communicator.runtime(), send: None, receive: None },
+        }
+    }
+}
+
+impl<T: Element> Request for SendRequest<T> {}
+
+/// A receive under way. Dropping it withdraws it: its message goes to the next receive, at its old place, even if it is
+/// arriving or has arrived.
 #[derive(Debug)]
 #[must_use = "a message is received only after wait or test"]
 pub struct RecvRequest<T: Element> {
@@ -160,6 +212,38 @@ impl<T: Element> RecvRequest<T> {
         }
     }
 }
+
+impl<T: Element> RecvRequest<T> {
+    /// Withdraws the receive. When a message has met it already, the receive completes instead, as in MPI: this waits for
+    /// the rest of the message and returns it.
+    ///
+    /// # Errors
+    /// As for [`Communicator::recv`], when a message has met it.
+    pub fn cancel(self) -> Result<Cancelled<T>> {
+        let withdrawn = self.communicator.runtime().lock().cancel_receive(self.id);
+        match withdrawn {
+            Some(buffer) => Ok(Cancelled::Withdrawn(unwrap(Some(buffer)))),
+            None => self.wait().map(|(buffer, status)| Cancelled::Received(buffer, status)),
+        }
+    }
+}
+
+/// What became of a receive that was cancelled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cancelled<T> {
+    /// No message had met it: the buffer, unchanged.
+    Withdrawn(Vec<T>),
+    /// A message had: the buffer with the message in its front.
+    Received(Vec<T>, Status),
+}
+
+impl<T: Element> Handled for RecvRequest<T> {
+    fn handle(&self) -> Handle<'_> {
+        Handle { runtime: self.communicator.runtime(), send: None, receive: Some(self.id) }
+    }
+}
+
+impl<T: Element> Request for RecvRequest<T> {}
 
 impl<T: Element> Drop for RecvRequest<T> {
     fn drop(&mut self) {

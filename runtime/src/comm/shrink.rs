@@ -98,7 +98,7 @@ impl Members<'_> {
                 ..Header::new(Kind::Eager)
             };
             // Whoever is gone by now is found out in the next step.
-            let _ = engine.send_whole(members[to], header, Box::new(Growing(words)));
+            let _ = engine.send_whole(members[to], header, Box::new(Growing::new(words)));
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Members<'_> {
             if let Ok((envelope, Some(buffer))) = received
                 && let Some(from) = members.iter().position(|peer| *peer == envelope.source)
                 && let Ok(words) = buffer.into_any().downcast::<Growing<u64>>()
-                && let Some(word) = decode(&words.0, members.len())
+                && let Some(word) = decode(&words.elements, members.len())
             {
                 agreement.heard(from, word);
             }

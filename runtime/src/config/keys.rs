@@ -80,6 +80,10 @@ table! {
     /// (rendezvous).
     EAGER_LIMIT: u64 = "eager.limit", bytes(8 * KIB, 0..=MIB), read by "the runtime's protocol choice";
 
+    /// Bytes of small messages that a rank keeps for each peer before its program receives them; each counts 64 more. A
+    /// sender that has used it up announces further messages and waits.
+    EAGER_WINDOW: u64 = "eager.window", bytes(MIB, 4 * KIB..=GIB), read by "the runtime's flow control";
+
     /// Messages between hosts up to this size are sent at once: more than within a host, because asking costs a round
     /// trip.
     TCP_EAGER_LIMIT: u64 = "tcp.eager_limit", bytes(64 * KIB, 0..=MIB), read by "the runtime's protocol choice";
@@ -235,6 +239,18 @@ table! {
 
     /// Algorithm of `all_to_all`; `auto` chooses by ranks and bytes.
     COLLECTIVES_ALL_TO_ALL: String = "collectives.all_to_all", choice("auto", &["auto", "linear", "pairwise", "bruck"]),
+        read by "collectives";
+
+    /// Algorithm of `reduce_scatter`; `auto` chooses by ranks and bytes.
+    COLLECTIVES_REDUCE_SCATTER: String = "collectives.reduce_scatter",
+        choice("auto", &["auto", "pairwise", "recursive_halving", "ring"]), read by "collectives";
+
+    /// Algorithm of `scan`; `auto` chooses by ranks and bytes.
+    COLLECTIVES_SCAN: String = "collectives.scan", choice("auto", &["auto", "chain", "recursive_doubling"]),
+        read by "collectives";
+
+    /// Algorithm of `exscan`; `auto` chooses by ranks and bytes.
+    COLLECTIVES_EXSCAN: String = "collectives.exscan", choice("auto", &["auto", "chain", "recursive_doubling"]),
         read by "collectives";
 
     /// Command that starts the agent on a host instead of SSH: `{host}` in it is replaced by the host, or the host is

@@ -10,7 +10,7 @@ use super::{
     Engine, Route,
     core::{Core, Outgoing},
     one_sided::HeapKey,
-    operation::{Buffers, Landing, OperationId, Source},
+    operation::{Buffers, Landing, OperationId, Sending, Source},
 };
 use crate::{
     memory::heap::HeapMemory,
@@ -135,15 +135,13 @@ enum Copied {
 }
 
 /// The offer of a send whose announcement goes out now, if it makes one. `Err`: its bytes are not lent now.
-pub(super) fn offer(
-    send: &super::Sending,
-    transport: &dyn Transport,
-    buffers: &dyn Buffers,
-) -> Result<Option<Offer>, ()> {
+pub(super) fn offer(send: &Sending, transport: &dyn Transport, buffers: &dyn Buffers) -> Result<Option<Offer>, ()> {
     match &send.source {
         Source::Heap(place) => Ok(Some(Offer::heap(place, transport.withdrawals()))),
         _ if send.path != crate::protocol::Path::DirectRead => Ok(None),
-        _ => super::bytes_of(send, buffers).map(|bytes| Some(Offer::memory(bytes, transport.withdrawals()))).ok_or(()),
+        _ => super::outbox::bytes_of(send, buffers)
+            .map(|bytes| Some(Offer::memory(bytes, transport.withdrawals())))
+            .ok_or(()),
     }
 }
 
@@ -159,10 +157,11 @@ impl Engine {
                 let Core { receives, one_sided, .. } = &mut self.core;
                 // Gone: its peer is lost.
                 let Some(receive) = receives.get_mut(&fetch.id) else { break None };
-                let Some((envelope, _)) = receive.arriving.as_ref() else { break None };
+                let Some(arriving) = receive.arriving.as_ref() else { break None };
+                let envelope = arriving.envelope;
                 let total = envelope.bytes;
                 if fetch.done == total || matches!(receive.landing, Landing::Nowhere) {
-                    break Some(*envelope);
+                    break Some(envelope);
                 }
                 if left == 0 {
                     break None;
@@ -189,7 +188,7 @@ impl Engine {
                     moved = true;
                     let done = Header { id: fetch.sender, ..Header::new(Kind::Discard) };
                     self.core.enqueue(fetch.peer, Outgoing::Record(done));
-                    self.core.complete(fetch.id, envelope);
+                    self.core.complete(fetch.id, envelope, buffers);
                 }
                 Some(_) => refused = true,
                 None if !refused

@@ -5,8 +5,10 @@
 mod core;
 mod coverage;
 pub(crate) mod direct;
+mod flow;
 pub(crate) mod one_sided;
 pub(crate) mod operation;
+mod outbox;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -26,8 +28,10 @@ use crate::{
         record::{Header, Kind, Payload},
     },
 };
-use core::{Core, Outgoing};
-use operation::{Buffers, Envelope, Expected, Landing, OperationId, OwnedBuffer, Sending, Source};
+use core::Core;
+pub(crate) use core::Found;
+use operation::{Buffers, EarlyBody, Envelope, Expected, Landing, NoBuffers, OperationId, OwnedBuffer, Source};
+use outbox::length_of;
 use rustc_hash::FxHashMap;
 use std::{
     os::fd::OwnedFd,
@@ -134,10 +138,18 @@ struct Departed {
 }
 
 impl Engine {
-    pub(crate) fn new(rank: usize, hosts: Vec<String>, routes: Routes, keep_back: Duration, bell: OwnedFd) -> Self {
+    /// `window`: see [`Core::new`].
+    pub(crate) fn new(
+        rank: usize,
+        hosts: Vec<String>,
+        routes: Routes,
+        window: usize,
+        keep_back: Duration,
+        bell: OwnedFd,
+    ) -> Self {
         let size = hosts.len();
         Engine {
-            core: Core::new(rank, size),
+            core: Core::new(rank, size, window),
             routes,
             polls: 0,
             hosts,
@@ -221,7 +233,8 @@ impl Engine {
     ) -> Result<bool> {
         self.check(peer, "a send to it")?;
         let path = self.limits(peer).path(bytes.len(), hint);
-        if !self.core.outgoing[peer].is_empty() || !path.is_eager() {
+        let state = &mut self.core.peers[peer];
+        if !path.is_eager() || !state.is_clear() || !state.flow.try_send(bytes.len()) {
             return Ok(false);
         }
         header.kind = Kind::Eager as u8;
@@ -235,6 +248,8 @@ impl Engine {
             }
             self.core.counters[peer].sent[path.index()].add(bytes.len());
             self.tell_sleeper(peer == self.core.rank);
+        } else {
+            self.core.peers[peer].flow.take_back(bytes.len());
         }
         Ok(sent)
     }
@@ -269,6 +284,19 @@ impl Engine {
         Ok(self.core.start_send(peer, header, path, source))
     }
 
+    /// A send that is over only when its receive is there.
+    pub(crate) fn start_synchronous_send(
+        &mut self,
+        peer: usize,
+        header: Header,
+        source: Source,
+    ) -> Result<OperationId> {
+        self.check(peer, "a send to it")?;
+        let total = usize::try_from(header.total).unwrap_or(usize::MAX);
+        self.core.counters[peer].sent[Path::Pieces.index()].add(total);
+        Ok(self.core.start_send(peer, header, Path::Pieces, source))
+    }
+
     /// Sends a short message whole, whatever the configuration says, and lets nobody wait for it: the receiver need not
     /// want it.
     pub(crate) fn send_whole(&mut self, peer: usize, header: Header, bytes: Box<dyn OwnedBuffer>) -> Result<()> {
@@ -296,7 +324,7 @@ impl Engine {
             && let Err(error) = self.check(source, "a receive from it")
             && self.core.receives.get(&id).is_some_and(|receive| receive.done.is_none() && receive.arriving.is_none())
         {
-            self.core.abandon_receive(id);
+            self.core.abandon_receive(id, buffers);
             return Err(error);
         }
         self.doubtful_wildcards |= self.counted > 0 && pattern.source.is_none();
@@ -307,12 +335,68 @@ impl Engine {
         if let Some(found) = self.core.matcher.peek(context, pattern) {
             return Ok(Some(Envelope { source: found.source, tag: found.tag, bytes: found.message.total }));
         }
+        self.core.ask_for_more(pattern.source);
         match pattern.source {
             Some(source) => self.check(source, "a probe for it")?,
             None if self.counted > 0 => self.wildcard_error(context, "a probe for any rank").map_or(Ok(()), Err)?,
             None => {}
         }
         Ok(None)
+    }
+
+    /// As a probe, and takes the message for nobody else to receive.
+    pub(crate) fn find(&mut self, context: u64, pattern: Pattern) -> Result<Option<Found>> {
+        if self.probe(context, pattern)?.is_none() {
+            return Ok(None);
+        }
+        Ok(self.core.find(context, pattern))
+    }
+
+    /// A message that was found is not received after all.
+    pub(crate) fn put_back(&mut self, context: u64, found: Found) {
+        self.core.put_back(context, found, &mut NoBuffers);
+        self.tell_sleeper(true);
+    }
+
+    /// Begins a receive of a message that was found.
+    pub(crate) fn receive_found(
+        &mut self,
+        context: u64,
+        found: Found,
+        expected: Expected,
+        landing: Landing,
+        buffers: &mut dyn Buffers,
+    ) -> Result<OperationId> {
+        match &self.fatal {
+            Some(fatal) => return Err(fatal.clone()),
+            // It will not come any more.
+            None if matches!(found.message.body, EarlyBody::AtSender(..)) => {
+                self.check(found.source, "a receive from it")?;
+            }
+            None => {}
+        }
+        Ok(self.core.receive_found(context, found, expected, landing, buffers))
+    }
+
+    /// Withdraws a receive that no message has met, and gives its buffer back.
+    pub(crate) fn cancel_receive(&mut self, id: OperationId) -> Option<Box<dyn OwnedBuffer>> {
+        if !self.core.withdraw(id) {
+            return None;
+        }
+        match self.core.receives.remove(&id)?.landing {
+            Landing::Owned(buffer) | Landing::Growing(buffer) => Some(buffer),
+            Landing::Lent(_) | Landing::Heap(_) | Landing::Nowhere => None,
+        }
+    }
+
+    /// Whether a send is over, well or badly.
+    pub(crate) fn is_send_done(&self, id: OperationId) -> bool {
+        self.core.sends.get(&id).is_none_or(|send| send.done.is_some())
+    }
+
+    /// Whether a receive is over, well or badly.
+    pub(crate) fn is_receive_done(&self, id: OperationId) -> bool {
+        self.core.receives.get(&id).is_none_or(|receive| receive.done.is_some())
     }
 
     /// The outcome of a send that is done, with the buffer if the send owned it.
@@ -343,7 +427,7 @@ impl Engine {
     }
 
     pub(crate) fn abandon_receive(&mut self, id: OperationId) {
-        self.core.abandon_receive(id);
+        self.core.abandon_receive(id, &mut NoBuffers);
     }
 
     /// Changes whenever something happens that may end a wait, whichever thread made it happen.
@@ -356,9 +440,11 @@ impl Engine {
         self.core.leave();
     }
 
-    /// Whether sends are still under way.
+    /// Whether sends to others are still under way. What this rank sent to itself and never received is no one's.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.core.sends.values().any(|send| send.done.is_none()) || !self.core.busy.is_empty()
+        let rank = self.core.rank;
+        self.core.sends.values().any(|send| send.done.is_none() && send.peer != rank)
+            || self.core.busy.iter().any(|peer| *peer != rank)
     }
 
     /// Tells all peers that nothing more comes; `true` when the process may exit.
@@ -461,16 +547,16 @@ impl Engine {
             moved |= self.flush(buffers)?;
         }
         if self.uncounted > 0 {
-            moved |= self.count_departures();
+            moved |= self.count_departures(buffers);
         }
         if std::mem::take(&mut self.doubtful_wildcards) {
-            self.end_wildcards();
+            self.end_wildcards(buffers);
         }
         Ok(moved)
     }
 
     /// Ends what waits for peers that have been gone for long enough.
-    fn count_departures(&mut self) -> bool {
+    fn count_departures(&mut self, buffers: &mut dyn Buffers) -> bool {
         let now = Instant::now();
         let mut any = false;
         for peer in 0..self.departed.len() {
@@ -482,7 +568,7 @@ impl Engine {
                 self.uncounted -= 1;
                 self.counted += 1;
                 let error = departure_error(peer, &self.hosts[peer], &departed.departure, "what waits for it");
-                self.core.fail_peer(peer, &error);
+                self.core.fail_peer(peer, &error, buffers);
                 self.transport(peer).forget(peer);
                 any = true;
             }
@@ -492,11 +578,11 @@ impl Engine {
     }
 
     /// Ends wildcard receives that nobody is left for, or that must hear of a lost member.
-    fn end_wildcards(&mut self) {
+    fn end_wildcards(&mut self, buffers: &mut dyn Buffers) {
         for context in self.core.matcher.contexts_with_wildcards() {
             if let Some(error) = self.wildcard_error(context, "a receive from any rank") {
                 for id in self.core.matcher.take_wildcards(context) {
-                    self.core.finish_receive(id, Err(error.clone()));
+                    self.core.finish_receive(id, Err(error.clone()), buffers);
                 }
             }
         }
@@ -551,128 +637,6 @@ impl Engine {
     fn transport(&mut self, peer: usize) -> &mut dyn Transport {
         &mut *self.routes.routes[self.routes.to[peer]].transport
     }
-
-    /// Hands over what waits, peer by peer, in order.
-    fn flush(&mut self, buffers: &mut dyn Buffers) -> Result<bool> {
-        let mut moved = false;
-        let mut at = 0;
-        while at < self.core.busy.len() {
-            let peer = self.core.busy[at];
-            while let Some(outgoing) = self.core.outgoing[peer].pop_front() {
-                match self.hand_over(peer, &outgoing, buffers)? {
-                    Handed::All => moved = true,
-                    Handed::Some => {
-                        moved = true;
-                        self.core.outgoing[peer].push_front(outgoing);
-                        break;
-                    }
-                    Handed::None => {
-                        self.core.outgoing[peer].push_front(outgoing);
-                        break;
-                    }
-                }
-            }
-            if self.core.outgoing[peer].is_empty() {
-                self.core.busy.swap_remove(at);
-                self.stalled[peer] = false;
-            } else {
-                at += 1;
-                if !std::mem::replace(&mut self.stalled[peer], true) {
-                    self.core.counters[peer].stalls += 1;
-                }
-            }
-        }
-        Ok(moved)
-    }
-
-    fn hand_over(&mut self, peer: usize, outgoing: &Outgoing, buffers: &mut dyn Buffers) -> Result<Handed> {
-        let Route { transport, limits, .. } = &mut self.routes.routes[self.routes.to[peer]];
-        match outgoing {
-            Outgoing::Record(header) => {
-                Ok(Handed::all_or_none(transport.push(peer, header, &[], Tier::LowLatency, false)?))
-            }
-            Outgoing::Parcel(header, payload) => {
-                Ok(Handed::all_or_none(transport.push(peer, header, payload, Tier::Bulk, false)?))
-            }
-            Outgoing::First(id) => {
-                // Gone: its call has given up before it went out.
-                let Some(send) = self.core.sends.get_mut(id) else { return Ok(Handed::All) };
-                let mut header = send.header;
-                let (path, total) = (send.path, usize::try_from(header.total).unwrap_or(usize::MAX));
-                let recorder = self.recorder.as_deref().map(|recorder| (recorder, trace::now()));
-                if header.kind == Kind::RequestToSend as u8 {
-                    let Ok(offer) = direct::offer(send, &**transport, buffers) else { return Ok(Handed::None) };
-                    let offer = offer.map_or_else(Vec::new, |offer| offer.pack());
-                    header.payload = length_of(&offer);
-                    let handed = transport.push(peer, &header, &offer, path.tier(), false)?;
-                    if let Some((recorder, began)) = recorder.filter(|_| handed) {
-                        recorder.sent(began, peer, total, path);
-                    }
-                    return Ok(Handed::all_or_none(handed));
-                }
-                let Some(bytes) = bytes_of(send, buffers) else { return Ok(Handed::None) };
-                header.payload = length_of(bytes);
-                let handed = transport.push(peer, &header, bytes, path.tier(), false)?;
-                if handed {
-                    if let Some((recorder, began)) = recorder {
-                        recorder.sent(began, peer, total, path);
-                    }
-                    self.core.finish_send(*id, Ok(()));
-                }
-                Ok(Handed::all_or_none(handed))
-            }
-            Outgoing::Pieces(id) => {
-                let Some(send) = self.core.sends.get_mut(id) else { return Ok(Handed::All) };
-                let Some(receiver) = send.receiver else { return Ok(Handed::All) };
-                let start = send.sent;
-                let mut sent = start;
-                let Some(bytes) = bytes_of(send, buffers) else { return Ok(Handed::None) };
-                while sent < bytes.len() {
-                    let piece = &bytes[sent..bytes.len().min(sent + limits.capabilities.piece)];
-                    let (at, payload) = (sent as u64, length_of(piece));
-                    let header = Header { id: receiver, tag: at, payload, ..Header::new(Kind::Data) };
-                    if !transport.push(peer, &header, piece, Tier::Bulk, false)? {
-                        break;
-                    }
-                    sent += piece.len();
-                }
-                let all = sent == bytes.len();
-                send.sent = sent;
-                if all {
-                    self.core.finish_send(*id, Ok(()));
-                    return Ok(Handed::All);
-                }
-                Ok(if sent > start { Handed::Some } else { Handed::None })
-            }
-        }
-    }
-}
-
-/// How much of something outgoing a transport has taken.
-enum Handed {
-    All,
-    Some,
-    None,
-}
-
-impl Handed {
-    fn all_or_none(all: bool) -> Self {
-        if all { Handed::All } else { Handed::None }
-    }
-}
-
-fn bytes_of<'a>(send: &'a Sending, buffers: &'a dyn Buffers) -> Option<&'a [u8]> {
-    match &send.source {
-        Source::Owned(buffer) => Some(buffer.bytes()),
-        Source::Lent(lent) => buffers.source(*lent),
-        // Only ever announced.
-        Source::Heap(_) => None,
-    }
-}
-
-/// The length of a record's payload; transports keep records far below 4 GiB.
-fn length_of(piece: &[u8]) -> u32 {
-    u32::try_from(piece.len()).expect("a piece is bounded by the transport's largest payload")
 }
 
 fn departure_error(peer: usize, host: &str, departure: &Departure, operation: &'static str) -> Error {
@@ -702,8 +666,7 @@ impl Sink for Inbox<'_> {
         }
         if header.kind == Kind::Discard as u8 && header.tag == core::LEFT {
             let error = departure_error(peer, &self.hosts[peer], &Departure::Finished, "a send to it");
-            self.core.finish_send(header.id, Err(error));
-            return Ok(());
+            return self.core.turned_away(peer, header.id, error);
         }
         let Some(recorder) = self.recorder else {
             return self.core.record(peer, header, payload, self.buffers);

@@ -208,7 +208,7 @@ impl Engine {
     /// As much of `bytes` as may wait for the peer now, to be put at `offset`; how much that was.
     pub(crate) fn put(&mut self, peer: usize, key: HeapKey, offset: usize, bytes: &[u8]) -> Result<usize> {
         self.check(peer, "a put to it")?;
-        let room = BACKLOG.saturating_sub(self.core.outgoing[peer].len());
+        let room = BACKLOG.saturating_sub(self.core.peers[peer].outgoing.len());
         let mut done = 0;
         for piece in bytes.chunks(PIECE).take(room) {
             let (context, id) = key;

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     element::Signature,
     error::Result,
-    matching::Ticket,
+    matching::{Place, Ticket},
     protocol::Path,
     transport::record::{Header, Payload},
 };
@@ -75,11 +75,24 @@ pub(crate) enum Landing {
     Nowhere,
 }
 
+/// How far the first record of a send is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The peer's credit does not allow it yet.
+    Held,
+    /// It counts as sent, and waits for room in the transport.
+    Queued,
+    /// It has been announced.
+    Gone,
+}
+
 pub(crate) struct Sending {
     pub(crate) peer: usize,
-    /// Eager or request-to-send, as it goes out first.
+    /// As it goes out first; eager or announced is decided when it goes.
     pub(crate) header: Header,
+    /// The way it takes when the receiver keeps up; without credit even a small message is announced.
     pub(crate) path: Path,
+    pub(crate) stage: Stage,
     pub(crate) source: Source,
     /// Bytes of a large message handed to the transport so far.
     pub(crate) sent: usize,
@@ -88,6 +101,13 @@ pub(crate) struct Sending {
     pub(crate) done: Option<Result<()>>,
     /// Nobody will ask: forget it when it is done.
     pub(crate) detached: bool,
+}
+
+impl Sending {
+    /// Bytes of the whole message.
+    pub(crate) fn total(&self) -> usize {
+        usize::try_from(self.header.total).expect("it is the length of a slice")
+    }
 }
 
 /// What a receive accepts and what it reports when it does not.
@@ -118,13 +138,55 @@ pub(crate) struct Receiving {
     pub(crate) landing: Landing,
     /// Bytes that came while the landing was not lent, each with the offset where they belong.
     pub(crate) aside: Vec<(usize, Vec<u8>)>,
-    /// The large message that is arriving, and what of it has come.
-    pub(crate) arriving: Option<(Envelope, Coverage)>,
+    /// The type of the message that it has met, and the message's place, should it have to wait again.
+    pub(crate) met: Option<(Signature, Place)>,
+    /// The large message that is arriving.
+    pub(crate) arriving: Option<Arriving>,
     pub(crate) done: Option<Result<Envelope>>,
     pub(crate) detached: bool,
+    /// It was given up while its message was arriving: who gets that message.
+    pub(crate) orphan: Option<Orphan>,
+}
+
+/// A large message on its way into a receive.
+#[derive(Debug)]
+pub(crate) struct Arriving {
+    pub(crate) envelope: Envelope,
+    /// What of it has come.
+    pub(crate) coverage: Coverage,
+    /// It arrives in another receive, which was given up.
+    pub(crate) from: Option<OperationId>,
+}
+
+impl Arriving {
+    /// Whether its pieces come from this peer to this very receive.
+    pub(crate) fn is_asked_of(&self, peer: usize) -> bool {
+        self.from.is_none() && self.envelope.source == peer
+    }
+}
+
+/// Who gets a message whose receive was given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Orphan {
+    /// Nobody yet: it waits among those that came before their receive.
+    Waits(Ticket),
+    /// Whoever has found it by a matched probe.
+    Found,
+    /// This receive.
+    Heir(OperationId),
 }
 
 impl Receiving {
+    /// The front of the buffer that it owns.
+    pub(crate) fn landed(&self, bytes: usize) -> Vec<u8> {
+        match &self.landing {
+            Landing::Owned(buffer) | Landing::Growing(buffer) => buffer.bytes()[..bytes].to_vec(),
+            Landing::Lent(_) | Landing::Heap(_) | Landing::Nowhere => {
+                unreachable!("what does not own its buffer has no heir")
+            }
+        }
+    }
+
     /// Puts the bytes that are kept aside where they belong, if that is lent now.
     pub(crate) fn settle(&mut self, buffers: &mut dyn Buffers) {
         if let Landing::Lent(lent) = self.landing
@@ -157,7 +219,7 @@ impl Receiving {
 
     /// Whether a message from `peer` is arriving.
     pub(crate) fn is_arriving_from(&self, peer: usize) -> bool {
-        self.arriving.as_ref().is_some_and(|(envelope, _)| envelope.source == peer)
+        self.arriving.as_ref().is_some_and(|arriving| arriving.envelope.source == peer)
     }
 }
 
@@ -171,8 +233,12 @@ pub(crate) struct Early {
 
 #[derive(Debug)]
 pub(crate) enum EarlyBody {
-    /// The whole message.
+    /// The whole message, sent unasked.
     Here(Vec<u8>),
+    /// The whole message, which was asked for by a receive that was given up.
+    Whole(Vec<u8>),
+    /// It is arriving in this receive, which was given up.
+    Arriving(OperationId),
     /// It waits at the sender under this id.
     AtSender(OperationId, Option<Offer>),
 }

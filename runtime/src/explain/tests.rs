@@ -35,7 +35,7 @@ fn limits(channels: Channels, direct_read: DirectRead, eager: usize) -> Limits {
 fn explanation(limits: Limits, requested: u64, snapshot: &Snapshot) -> Explanation {
     let on = HintOn::new(&limits, usize::try_from(requested).unwrap());
     let hint = SizeHint { requested, source: "command line --set".into(), transports: vec![on] };
-    let choice = Some(choice::choose(true, "shm,verbs,tcp"));
+    let choice = Some(choice::choose(true, false, "shm,verbs,tcp"));
     let group = Group { ranks: (1..96).collect(), hosts: 1, same_host: true, limits, choice };
     let peers = vec![Peers::new(group, &hint, snapshot)];
     Explanation { rank: 0, size: 96, host: "a".into(), hint, peers }
@@ -52,11 +52,11 @@ size hint 0 from command line --set
 
 to ranks 1-95 on this host: shm
     chosen   the first that reaches them of transport.allow = shm,verbs,tcp (default)
-    refused  verbs: shm reaches the peer and is faster
+    refused  verbs: this host has no RDMA device
     refused  tcp: shm reaches the peer and is faster
-            0 .. 32         inline                  travels within its header, which holds 32
-           33 .. 8192       eager                   up to eager.limit = 8KiB (default)
-         8193 .. any        rendezvous, pieces      waits for its receive, then pieces of 32KiB; no direct read: nobody can
+            0 .. 32         inline                   travels within its header, which holds 32
+           33 .. 8192       eager                    up to eager.limit = 8KiB (default)
+         8193 .. any        rendezvous, pieces       waits for its receive, then pieces of 32KiB; no direct read: nobody can
     hint     no hint, one recipe for all sizes
 ";
     assert_eq!(text, expected);

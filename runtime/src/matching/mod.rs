@@ -53,10 +53,13 @@ impl Pattern {
 pub(crate) struct Unexpected<M> {
     pub(crate) source: usize,
     pub(crate) tag: u64,
-    /// Its place among all messages and receives.
-    number: u64,
+    pub(crate) place: Place,
     pub(crate) message: M,
 }
+
+/// A message's place among all messages and receives of a rank, in the order in which they came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(u64);
 
 impl<M> Entry<{ Pattern::KINDS }> for Unexpected<M> {
     fn patterns(&self) -> [Pattern; Pattern::KINDS] {
@@ -134,6 +137,11 @@ impl<R, M> Matcher<R, M> {
         self.next
     }
 
+    /// The place of a message that meets a receive without [`Matcher::arrive`].
+    pub(crate) fn place(&mut self) -> Place {
+        Place(self.number())
+    }
+
     /// Drops the queues of a context that has become empty, once there are many: communicators come and go.
     fn tidy(&mut self, context: u64) {
         if self.contexts.len() > KEPT
@@ -147,16 +155,22 @@ impl<R, M> Matcher<R, M> {
     }
 
     /// A message has come: the oldest receive that admits it, or it waits.
-    pub(crate) fn arrive(&mut self, context: u64, source: usize, tag: u64, message: impl FnOnce() -> M) -> Option<R> {
+    pub(crate) fn arrive(
+        &mut self,
+        context: u64,
+        source: usize,
+        tag: u64,
+        message: impl FnOnce() -> M,
+    ) -> Option<(R, Place)> {
         let number = self.number();
         let queues = self.contexts.entry(context).or_default();
         let receive = queues.take_posted(source, tag);
         if receive.is_some() {
             self.tidy(context);
         } else {
-            queues.unexpected.insert(number, Unexpected { source, tag, number, message: message() });
+            queues.unexpected.insert(number, Unexpected { source, tag, place: Place(number), message: message() });
         }
-        receive
+        receive.map(|receive| (receive, Place(number)))
     }
 
     /// The receive that a message would get, left where it is.
@@ -186,13 +200,29 @@ impl<R, M> Matcher<R, M> {
         let queues = self.contexts.entry(context).or_default();
         match queues.take_posted(message.source, message.tag) {
             Some(receive) => PutBack::Matched(receive, message),
-            None => PutBack::Waits(queues.unexpected.insert(message.number, message)),
+            None => PutBack::Waits(queues.unexpected.insert(message.place.0, message)),
+        }
+    }
+
+    /// Shows every message that waits.
+    #[cfg(test)]
+    pub(crate) fn each_unexpected(&self, mut show: impl FnMut(&M)) {
+        for queues in self.contexts.values() {
+            queues.unexpected.iter().for_each(|(_, waiting)| show(&waiting.message));
         }
     }
 
     /// A message that waits.
     pub(crate) fn waiting(&mut self, context: u64, ticket: Ticket) -> Option<&mut Unexpected<M>> {
         self.contexts.get_mut(&context)?.unexpected.get_mut(ticket)
+    }
+
+    /// Takes out a message that waits.
+    pub(crate) fn discard_waiting(&mut self, context: u64, ticket: Ticket) {
+        if let Some(queues) = self.contexts.get_mut(&context) {
+            queues.unexpected.remove(ticket);
+            self.tidy(context);
+        }
     }
 
     /// Takes out every waiting message that is chosen.
@@ -217,6 +247,12 @@ impl<R, M> Matcher<R, M> {
         let (_, posted) = self.contexts.get_mut(&context)?.posted.remove(ticket)?;
         self.tidy(context);
         Some(posted.receive)
+    }
+
+    /// Whether any receive waits that a message from this source could meet.
+    pub(crate) fn is_anything_posted_for(&self, source: usize) -> bool {
+        let wants = |pattern: Pattern| pattern.source.is_none_or(|wanted| wanted == source);
+        self.contexts.values().any(|queues| queues.posted.iter().any(|(_, posted)| wants(posted.pattern)))
     }
 
     /// The contexts in which a receive waits for any source.

@@ -8,8 +8,8 @@ use super::Pattern;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// Entries that are searched one by one.
-const SHORT: usize = 8;
+/// Entries that are searched one by one: a window of usual size, whose entries are all alike, so that the first one fits.
+pub(super) const SHORT: usize = 64;
 /// Room for this many entries is kept when all are gone.
 const KEPT: usize = 1024;
 /// No slot.

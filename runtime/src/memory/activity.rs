@@ -80,6 +80,12 @@ macro_rules! operations {
                 }
             }
         }
+
+        impl fmt::Display for Operation {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
     };
 }
 
@@ -97,6 +103,13 @@ operations! {
     SizeHint = 10 "set_low_latency_size_hint",
     Shrink = 11 "shrink",
     Heap = 12 "heap",
+    ReduceScatter = 13 "reduce_scatter",
+    Scan = 14 "scan",
+    Exscan = 15 "exscan",
+    GatherV = 16 "gather_v",
+    ScatterV = 17 "scatter_v",
+    AllGatherV = 18 "all_gather_v",
+    AllToAllV = 19 "all_to_all_v",
 }
 
 /// Ranks take 24 bits of the word.
@@ -198,7 +211,7 @@ mod tests {
             (rank, tag).prop_map(|(to, tag)| Activity::Send { to, tag }),
             pair.clone().prop_map(|(from, tag)| Activity::Receive { from, tag }),
             pair.prop_map(|(from, tag)| Activity::Probe { from, tag }),
-            (0_u8..=12, any::<u32>()).prop_map(|(code, number)| Activity::Collective {
+            (0_u8..=19, any::<u32>()).prop_map(|(code, number)| Activity::Collective {
                 operation: Operation::from_code(code).unwrap(),
                 number
             }),

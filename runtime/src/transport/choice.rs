@@ -14,6 +14,8 @@ pub(crate) enum Refusal {
     NotAllowed,
     /// It works within a host only.
     OtherHost,
+    /// This host has no RDMA device.
+    NoDevice,
     /// This one comes before it.
     After(&'static str),
 }
@@ -23,6 +25,7 @@ impl fmt::Display for Refusal {
         match self {
             Self::NotAllowed => f.write_str("transport.allow leaves it out"),
             Self::OtherHost => f.write_str("the peer is on another host"),
+            Self::NoDevice => f.write_str("this host has no RDMA device"),
             Self::After(first) => write!(f, "{first} reaches the peer and is faster"),
         }
     }
@@ -36,14 +39,16 @@ pub(crate) struct Choice {
     pub(crate) refused: Vec<(&'static str, Refusal)>,
 }
 
-/// Chooses for a peer. `allowed`: the value of `transport.allow`.
-pub(crate) fn choose(same_host: bool, allowed: &str) -> Choice {
+/// Chooses for a peer. `rdma`: this host has an RDMA device; `allowed`: the value of `transport.allow`.
+pub(crate) fn choose(same_host: bool, rdma: bool, allowed: &str) -> Choice {
     let mut choice = Choice { transport: None, refused: Vec::new() };
     for name in ORDER {
         let refusal = if !allowed.split(',').any(|word| word.trim() == name) {
             Some(Refusal::NotAllowed)
         } else if name == "shm" && !same_host {
             Some(Refusal::OtherHost)
+        } else if name == "verbs" && !rdma {
+            Some(Refusal::NoDevice)
         } else {
             choice.transport.map(Refusal::After)
         };
@@ -61,18 +66,26 @@ mod tests {
 
     #[test]
     fn the_fastest_that_may_and_can_is_taken_and_the_others_are_refused_with_the_reason() {
-        let refused = |same_host, allowed| choose(same_host, allowed).refused;
-        let taken = |same_host, allowed| choose(same_host, allowed).transport;
+        let refused = |same_host, allowed| choose(same_host, false, allowed).refused;
+        let taken = |same_host, allowed| choose(same_host, false, allowed).transport;
+        let no_rdma = ("verbs", Refusal::NotAllowed);
         assert_eq!(taken(true, "shm,tcp"), Some("shm"));
-        assert_eq!(refused(true, "shm,tcp"), [("verbs", Refusal::NotAllowed), ("tcp", Refusal::After("shm"))]);
+        assert_eq!(refused(true, "shm,tcp"), [no_rdma, ("tcp", Refusal::After("shm"))]);
         assert_eq!(taken(false, "tcp, shm"), Some("tcp"));
-        assert_eq!(refused(false, "tcp, shm"), [("shm", Refusal::OtherHost), ("verbs", Refusal::NotAllowed)]);
-        assert_eq!(taken(false, "shm,verbs,tcp"), Some("verbs"));
-        assert_eq!(refused(false, "shm,verbs,tcp"), [("shm", Refusal::OtherHost), ("tcp", Refusal::After("verbs"))]);
+        assert_eq!(refused(false, "tcp, shm"), [("shm", Refusal::OtherHost), no_rdma]);
         assert_eq!(taken(true, "tcp"), Some("tcp"));
-        assert_eq!(refused(true, "tcp"), [("shm", Refusal::NotAllowed), ("verbs", Refusal::NotAllowed)]);
+        assert_eq!(refused(true, "tcp"), [("shm", Refusal::NotAllowed), no_rdma]);
         assert_eq!(taken(false, "shm"), None);
-        let left_out = Refusal::NotAllowed;
-        assert_eq!(refused(false, "shm"), [("shm", Refusal::OtherHost), ("verbs", left_out), ("tcp", left_out)]);
+        assert_eq!(refused(false, "shm"), [("shm", Refusal::OtherHost), no_rdma, ("tcp", Refusal::NotAllowed)]);
+    }
+
+    #[test]
+    fn rdma_goes_before_tcp_where_there_is_a_device() {
+        assert_eq!(choose(false, true, "shm,verbs,tcp").transport, Some("verbs"));
+        assert_eq!(choose(false, true, "tcp").transport, Some("tcp"));
+        let without = choose(false, false, "verbs,tcp");
+        assert_eq!(without.transport, Some("tcp"));
+        assert!(without.refused.contains(&("verbs", Refusal::NoDevice)));
+        assert_eq!(choose(false, false, "verbs").transport, None);
     }
 }

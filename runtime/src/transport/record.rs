@@ -35,6 +35,8 @@ pub(crate) enum Kind {
     Answer = 12,
     /// What two ends of a transport say to each other about another way between them. Never leaves the transports.
     Agree = 13,
+    /// Messages that cost `total` bytes have been matched, and `id` further messages may be announced.
+    Credit = 14,
 }
 
 impl Kind {
@@ -53,6 +55,7 @@ impl Kind {
             Kind::Get,
             Kind::Answer,
             Kind::Agree,
+            Kind::Credit,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == byte)
@@ -149,6 +152,6 @@ mod tests {
     #[test]
     fn only_the_known_kinds_are_understood() {
         let known: Vec<u8> = (0..=255).filter(|byte| Kind::from_byte(*byte).is_some()).collect();
-        assert_eq!(known, (1..=13).collect::<Vec<u8>>());
+        assert_eq!(known, (1..=14).collect::<Vec<u8>>());
     }
 }

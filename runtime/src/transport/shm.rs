@@ -427,7 +427,15 @@ mod tests {
     #[test]
     fn every_record_survives_its_cell() {
         let payload: Vec<u8> = (0..100).collect();
-        for kind in [Kind::Eager, Kind::RequestToSend, Kind::ClearToSend, Kind::Discard, Kind::Data, Kind::Abandon] {
+        for kind in [
+            Kind::Eager,
+            Kind::RequestToSend,
+            Kind::ClearToSend,
+            Kind::Discard,
+            Kind::Data,
+            Kind::Abandon,
+            Kind::Credit,
+        ] {
             for length in [0, 1, INLINE - 1, INLINE, INLINE + 1, 100] {
                 let total = if kind == Kind::Eager { length as u64 } else { u64::MAX - 1 };
                 let header = Header {

@@ -88,11 +88,16 @@ impl fmt::Debug for Device {
 }
 
 /// The names of the devices that the kernel has: without the library.
-pub(super) fn names() -> Vec<String> {
+fn names() -> Vec<String> {
     let entries = std::fs::read_dir(CLASS).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names
+}
+
+/// Whether the kernel has an RDMA device.
+pub(crate) fn has_device() -> bool {
+    !names().is_empty()
 }
 
 impl Device {

@@ -14,7 +14,7 @@ mod sys;
 pub(crate) mod units;
 
 pub(crate) use address::Gid;
-pub(crate) use device::{Device, Wanted};
+pub(crate) use device::{Device, Wanted, has_device};
 pub(crate) use error::VerbsError;
 pub(crate) use memory::Region;
 pub(crate) use queue::{Attributes, Completion, Completions, Endpoint, Outcome, QueuePair, Shape, Write, is_transient};

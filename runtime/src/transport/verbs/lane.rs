@@ -64,6 +64,27 @@ pub(super) struct Counts {
     pub(super) credits: u64,
 }
 
+impl Counts {
+    pub(super) fn plus(self, other: Self) -> Self {
+        Counts {
+            posts: self.posts + other.posts,
+            doorbells: self.doorbells + other.doorbells,
+            completions: self.completions + other.completions,
+            stalls: self.stalls + other.stalls,
+            credits: self.credits + other.credits,
+        }
+    }
+
+    /// Names them for the statistics.
+    pub(super) fn tell(self, tell: &mut dyn FnMut(&'static str, u64)) {
+        tell("work requests", self.posts);
+        tell("doorbells", self.doorbells);
+        tell("send completions", self.completions);
+        tell("records that found no room", self.stalls);
+        tell("credits returned", self.credits);
+    }
+}
+
 impl Lane {
     /// A lane that is not connected. `id`: even, the name of its requests.
     pub(super) fn new(

@@ -23,7 +23,7 @@ use crate::{
     verbs::{Completion, Completions, Device, Outcome, VerbsError, Wanted},
 };
 use agree::Message;
-use lane::Lane;
+use lane::{Counts, Lane};
 use link::{Agreeing, Link, Open};
 use settings::Recipes;
 use std::{
@@ -82,6 +82,8 @@ pub(crate) struct Verbs {
     found: Vec<Completion>,
     said_why: bool,
     leaving: bool,
+    /// What connections that are gone have counted.
+    over: Counts,
 }
 
 impl Verbs {
@@ -112,6 +114,7 @@ impl Verbs {
             found: Vec::new(),
             said_why: false,
             leaving: false,
+            over: Counts::default(),
         };
         match opened {
             Ok(opened) => verbs.device = Ok(opened),
@@ -382,7 +385,9 @@ impl Verbs {
 
     /// Nothing is brought to a peer or taken from it any more.
     fn drop_link(&mut self, peer: usize) {
-        self.links[peer] = Link::Gone;
+        if let Link::Open(open) = std::mem::replace(&mut self.links[peer], Link::Gone) {
+            self.over = open.lanes.iter().fold(self.over, |sum, lane| sum.plus(lane.counts));
+        }
         self.open.retain(|other| *other != peer);
         self.agreeing.retain(|other| *other != peer);
         self.unsaid.retain(|(other, _)| *other != peer);
@@ -479,6 +484,14 @@ impl Transport for Verbs {
             moved = true;
         }
         Ok(moved)
+    }
+
+    fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        let lanes =
+            self.links.iter().filter_map(|link| if let Link::Open(open) = link { Some(&open.lanes) } else { None });
+        let counts = lanes.flatten().fold(self.over, |sum, lane| sum.plus(lane.counts));
+        counts.tell(tell);
+        self.tcp.counters(tell);
     }
 
     fn arm(&mut self) {

@@ -66,7 +66,9 @@ fn exchange(lanes: usize, count: u64, seed: u64, break_one_in: u64) -> (Vec<Tcp>
             for _ in 0..chance.next() % 40 {
                 let (header, payload) = record(sent[rank], largest);
                 if sent[rank] == count
-                    || !ranks[rank].push(1 - rank, &header, &payload, Tier::Bulk, chance.next().is_multiple_of(2)).unwrap()
+                    || !ranks[rank]
+                        .push(1 - rank, &header, &payload, Tier::Bulk, chance.next().is_multiple_of(2))
+                        .unwrap()
                 {
                     break;
                 }

@@ -1,10 +1,17 @@
 //! The protocol of one rank, record by record, without transports.
 
-use super::{core::Core, operation::*};
+mod flow;
+mod giving_up;
+
+use super::{
+    core::{Core, Outgoing},
+    operation::*,
+};
 use crate::{
     element::{Element, Signature},
     error::{Error, Result},
     matching::Pattern,
+    protocol::{Path, Tier},
     transport::record::{Header, Kind, Payload},
 };
 use proptest::prelude::*;
@@ -12,6 +19,7 @@ use proptest::prelude::*;
 const PEER: usize = 1;
 const CONTEXT: u64 = 2;
 const TAG: u64 = 7;
+const WINDOW: usize = 10_000;
 const FROM_PEER: Pattern = Pattern { source: Some(PEER), tag: Some(TAG) };
 
 /// What a blocked call lends.
@@ -76,6 +84,8 @@ fn outcome(core: &mut Core, id: OperationId, buffers: &mut dyn Buffers) -> Optio
     receive.done.take()
 }
 
+const ANY: Pattern = Pattern { source: None, tag: None };
+
 proptest! {
     #[test]
     fn the_pieces_of_a_message_may_come_in_any_order_with_or_without_the_buffer_at_hand(
@@ -85,7 +95,7 @@ proptest! {
     ) {
         let total = lengths.iter().sum();
         let whole = message(total);
-        let (mut core, mut room) = (Core::new(0, 2), Room { call: 5, bytes: vec![0; total + 3] });
+        let (mut core, mut room) = (Core::new(0, 2, WINDOW), Room { call: 5, bytes: vec![0; total + 3] });
         let id = arriving(&mut core, &mut room, total);
         let mut pieces: Vec<(usize, usize)> = Vec::new();
         for length in &lengths {
@@ -123,7 +133,7 @@ fn a_piece_that_cannot_be_right_is_named_and_lands_nowhere() {
         (50, &[], "empty"),
     ];
     for (at, bytes, why) in cases {
-        let (mut core, mut room) = (Core::new(0, 2), Room { call: 5, bytes: vec![0; 200] });
+        let (mut core, mut room) = (Core::new(0, 2, WINDOW), Room { call: 5, bytes: vec![0; 200] });
         let id = arriving(&mut core, &mut room, 100);
         deliver(&mut core, piece(id, 8), &[2; 8], &mut room).unwrap();
         let before = room.bytes.clone();
@@ -135,7 +145,7 @@ fn a_piece_that_cannot_be_right_is_named_and_lands_nowhere() {
 
 #[test]
 fn a_piece_that_nobody_asked_for_is_named() {
-    let (mut core, mut room) = (Core::new(0, 3), Room { call: 5, bytes: vec![0; 8] });
+    let (mut core, mut room) = (Core::new(0, 3, WINDOW), Room { call: 5, bytes: vec![0; 8] });
     let id = arriving(&mut core, &mut room, 8);
     let unknown = deliver(&mut core, piece(id + 1, 0), &[1], &mut room).unwrap_err();
     assert!(unknown.to_string().contains("nobody asked for"), "{unknown}");
@@ -148,7 +158,7 @@ fn a_piece_that_nobody_asked_for_is_named() {
 
 #[test]
 fn pieces_that_a_sender_sent_before_it_gave_up_may_come_after_the_news() {
-    let (mut core, mut room) = (Core::new(0, 2), Room { call: 5, bytes: vec![0; 100] });
+    let (mut core, mut room) = (Core::new(0, 2, WINDOW), Room { call: 5, bytes: vec![0; 100] });
     let id = arriving(&mut core, &mut room, 100);
     deliver(&mut core, piece(id, 0), &[1; 10], &mut room).unwrap();
     deliver(&mut core, Header { id, tag: 30, ..Header::new(Kind::Abandon) }, &[], &mut room).unwrap();
