@@ -15,7 +15,7 @@
 //!
 //! [`Collectives`] has the operations, [`operators`] what a reduction combines values with. Below that a collective is
 //! data: an algorithm ([`algorithms`]) is a pure function that gives each rank its [`schedule`], [`check`] proves
-//! schedules, [`price`] costs them on a model of a network, [`select`] chooses, and algorithms are written with
+//! schedules, [`price`] costs them on a model of a network, [`simulate`] on hosts, racks and their links, [`select`] chooses, and algorithms are written with
 //! [`compose`].
 
 pub mod algorithms;
@@ -31,6 +31,7 @@ mod plan;
 pub mod price;
 pub mod schedule;
 pub mod select;
+pub mod simulate;
 mod varied;
 
 pub use collectives::Collectives;

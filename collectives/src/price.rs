@@ -72,7 +72,7 @@ impl Network {
 
 /// Time in order; what the queue needs and floats do not have.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Instant(f64);
+pub(crate) struct Instant(pub(crate) f64);
 
 impl Eq for Instant {}
 
@@ -88,13 +88,12 @@ impl Ord for Instant {
     }
 }
 
-/// The state of one rank.
+/// Which steps of a rank still wait for which.
 #[derive(Clone, Debug)]
-struct Rank {
+pub(crate) struct Waits {
     /// Dependencies that each step still waits for.
-    missing: Vec<u32>,
+    pub(crate) missing: Vec<u32>,
     dependents: Vec<Vec<u32>>,
-    processor: f64,
 }
 
 /// The time until all ranks have finished, in seconds, when all begin at 0 and elements have `element_bytes` bytes.
@@ -103,7 +102,8 @@ struct Rank {
 /// free (rendezvous). `None` when the schedules never finish: see [`crate::check`] for why.
 #[must_use]
 pub fn price(schedules: &[Schedule], element_bytes: usize, network: &Network, groups: &Groups) -> Option<f64> {
-    let mut ranks: Vec<Rank> = schedules.iter().map(Rank::new).collect();
+    let mut ranks: Vec<Waits> = schedules.iter().map(Waits::new).collect();
+    let mut processors = vec![0.0f64; ranks.len()];
     // One end of each message that is ready while the other is not yet, with its rank and step.
     let mut posted: HashMap<(usize, usize, u32), usize> = HashMap::new();
     let mut queue = BinaryHeap::new();
@@ -126,13 +126,7 @@ pub fn price(schedules: &[Schedule], element_bytes: usize, network: &Network, gr
         if complete {
             remaining -= 1;
             finish = finish.max(now);
-            for dependent in std::mem::take(&mut ranks[rank].dependents[step]) {
-                let missing = &mut ranks[rank].missing[dependent as usize];
-                *missing -= 1;
-                if *missing == 0 {
-                    queue.push(Reverse((Instant(now), false, dependent as usize, rank)));
-                }
-            }
+            ranks[rank].complete(step, |step| queue.push(Reverse((Instant(now), false, step, rank))));
             continue;
         }
         let label = schedules[rank].steps()[step].label;
@@ -141,8 +135,8 @@ pub fn price(schedules: &[Schedule], element_bytes: usize, network: &Network, gr
             Action::Send { peer, from } => ((rank, peer, label), from.length),
             Action::Receive { peer, into } => ((peer, rank, label), into.length),
             Action::Reduce { into, .. } | Action::Copy { into, .. } => {
-                let end = ranks[rank].processor.max(now) + network.inside.reduction(bytes(into.length));
-                ranks[rank].processor = end;
+                let end = processors[rank].max(now) + network.inside.reduction(bytes(into.length));
+                processors[rank] = end;
                 queue.push(Reverse((Instant(end), true, step, rank)));
                 continue;
             }
@@ -167,12 +161,12 @@ pub fn price(schedules: &[Schedule], element_bytes: usize, network: &Network, gr
 
 /// Bytes of a number of elements; sizes are far below the 2^53 where this would round.
 #[allow(clippy::cast_precision_loss)]
-fn bytes(elements: usize, element_bytes: usize) -> f64 {
+pub(crate) fn bytes(elements: usize, element_bytes: usize) -> f64 {
     elements as f64 * element_bytes as f64
 }
 
-impl Rank {
-    fn new(schedule: &Schedule) -> Rank {
+impl Waits {
+    pub(crate) fn new(schedule: &Schedule) -> Waits {
         let count = schedule.steps().len();
         let mut dependents = vec![Vec::new(); count];
         let mut missing = vec![0; count];
@@ -183,6 +177,17 @@ impl Rank {
                 missing[step] += 1;
             }
         }
-        Rank { missing, dependents, processor: 0.0 }
+        Waits { missing, dependents }
+    }
+
+    /// A step is complete: `ready` hears of those that waited for nothing else.
+    pub(crate) fn complete(&mut self, step: usize, mut ready: impl FnMut(usize)) {
+        for dependent in std::mem::take(&mut self.dependents[step]) {
+            let missing = &mut self.missing[dependent as usize];
+            *missing -= 1;
+            if *missing == 0 {
+                ready(dependent as usize);
+            }
+        }
     }
 }

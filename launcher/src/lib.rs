@@ -17,6 +17,7 @@ mod progress;
 mod relay;
 pub mod report;
 pub mod settings;
+pub mod simulate;
 mod sys;
 pub mod topo;
 pub mod topology;
@@ -55,6 +56,7 @@ pub fn main() -> std::process::ExitCode {
 fn launcher(words: Vec<OsString>) -> Result<(), Failure> {
     match cli::parse(words)? {
         Invocation::Text(text) => print(&text),
+        Invocation::Simulate(options) => print(&simulate::run(&options)?),
         Invocation::Config(options) => {
             use spmd::config::{Filter, json, table};
             let snapshot = settings::load(options.config.as_deref(), options.settings)?.snapshot;

@@ -44,6 +44,7 @@ Examples:
   rsrun --timeout 10min -n 4 ./app         at the end of the time: where every rank is (also on ^\\, at any time)
   rsrun --explain --stats -n 4 ./app       which way messages take and why; how many took it
   rsrun --trace app.trace.json -n 4 ./app  what every rank did when, for ui.perfetto.dev
+  rsrun simulate --ranks 4096 --group 8    which algorithm and grouping would be best on a network
   rsrun config --changed                   which settings are not at their default, and who set them
 
 Hostfile, one host a line (# begins a comment):

@@ -9,6 +9,7 @@ mod insight;
 mod job_file;
 mod placement;
 mod ranges;
+mod simulate;
 mod texts;
 mod words;
 
@@ -16,6 +17,7 @@ pub use apps::{AppLine, AppOptions};
 pub use insight::InsightOptions;
 pub use placement::{PlacementOptions, Topo};
 pub use ranges::Ranges;
+pub use simulate::SimulateOptions;
 
 use crate::exit::{ExitCode, Failure};
 use crate::job::lines::Tag;
@@ -33,6 +35,8 @@ pub enum Invocation {
     Run(Box<Run>),
     /// Print the configuration.
     Config(Box<ConfigOptions>),
+    /// Simulate a collective.
+    Simulate(Box<SimulateOptions>),
     /// Print this text and exit with 0.
     Text(String),
 }
@@ -224,6 +228,7 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
     match words.first() {
         Some(word) if word == "completions" => return texts::completions(&words[1..]).map(Invocation::Text),
         Some(word) if word == "man" => return texts::manual(&words[1..]).map(Invocation::Text),
+        Some(word) if word == "simulate" => return simulate(words[1..].to_vec()),
         Some(word) if word == "topo" => return topo(words[1..].to_vec()),
         _ => {}
     }
@@ -267,6 +272,22 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
         return Err(usage(format!("all programs together have more than {} ranks", words::MAX_RANKS)));
     }
     Ok(Invocation::Run(Box::new(run)))
+}
+
+/// `rsrun simulate …`.
+fn simulate(words: Vec<OsString>) -> Result<Invocation, Failure> {
+    let command = SimulateOptions::command();
+    let split = words::split(&command, words);
+    if let Some(extra) = split.program.first() {
+        return Err(usage(format!("unexpected `{}` after simulate (see rsrun simulate --help)", extra.display())));
+    }
+    Ok(match matches(command, "rsrun simulate", split.options)? {
+        Ok(matches) => {
+            let options = SimulateOptions::from_arg_matches(&matches).map_err(|e| usage(e.to_string()))?;
+            Invocation::Simulate(Box::new(options))
+        }
+        Err(text) => Invocation::Text(text),
+    })
 }
 
 /// `rsrun topo …`.

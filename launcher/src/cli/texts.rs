@@ -1,6 +1,6 @@
 //! Completions for shells and the manual page, made from the table of options.
 
-use super::{ConfigOptions, Options, usage};
+use super::{ConfigOptions, Options, SimulateOptions, usage};
 use crate::exit::{ExitCode, Failure};
 use clap::{Arg, Command, CommandFactory, ValueHint};
 use clap_complete::Shell;
@@ -14,6 +14,7 @@ fn whole() -> Command {
         .arg(program.help("The program, by its path or by its name in PATH on every host"))
         .arg(arguments.help("Its arguments").value_hint(ValueHint::AnyPath))
         .subcommand(ConfigOptions::command().name("config"))
+        .subcommand(SimulateOptions::command().name("simulate"))
         .subcommand(
             Command::new("completions").about("Prints completions for a shell").arg(
                 Arg::new("shell")

@@ -1,0 +1,77 @@
+//! The network that is simulated: hosts with a link each, racks of hosts, and the memory of a host.
+
+use crate::price::{Model, Network};
+
+/// A two-level fat tree of hosts. Rates are in bytes a second, times in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fabric {
+    /// Of each host's link, each way.
+    pub rate: f64,
+    /// From one host to another; a message that leaves its rack takes twice as long.
+    pub latency: f64,
+    /// What a message between hosts costs at each end whatever its length.
+    pub overhead: f64,
+    /// Bytes that wait at a port of a switch before packets are lost; infinite where the network loses none.
+    pub queue: f64,
+    /// Hosts of a rack and how much faster their links together are than the rack's own; `None`: one switch.
+    pub racks: Option<Racks>,
+    /// What the ranks of a host together read from and write to memory.
+    pub memory: f64,
+    /// All hosts are emulated on one machine, whose memory they share.
+    pub one_machine: bool,
+}
+
+/// Racks, joined by links that may be slower than those of their hosts together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Racks {
+    /// Hosts of each.
+    pub hosts: usize,
+    /// The links of a rack's hosts together in parts of the rack's own link: 1 where it is as fast.
+    pub oversubscription: f64,
+}
+
+/// Bytes of memory traffic for a byte: into shared memory and out of it, each a read and a write.
+pub(super) const INSIDE: f64 = 4.0;
+/// Between a buffer and a socket or a card's buffer, at one end.
+pub(super) const AT_END: f64 = 2.0;
+/// Two operands are read, one is written.
+pub(super) const REDUCED: f64 = 3.0;
+/// A read and a write.
+pub(super) const COPIED: f64 = 2.0;
+
+/// A message inside a host, apart from its bytes: see [`Network::ASSUMED`].
+pub(super) const INSIDE_LATENCY: f64 = Network::ASSUMED.inside.latency + Network::ASSUMED.inside.overhead;
+
+impl Fabric {
+    /// Ethernet of 10 Gbit/s, 20 us, one switch that loses nothing, 20 GB/s of memory traffic a host. Assumed.
+    pub const ASSUMED: Fabric = Fabric {
+        rate: 1.25e9,
+        latency: 2e-5,
+        overhead: 2e-6,
+        queue: f64::INFINITY,
+        racks: None,
+        memory: 2e10,
+        one_machine: false,
+    };
+
+    /// The constants of the cost formulas on this fabric with so many hosts, by which chunks are cut.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // Numbers of hosts.
+    pub fn network(&self, hosts: usize) -> Network {
+        let sharing = if self.one_machine { hosts as f64 } else { 1.0 };
+        let traffic = sharing / self.memory;
+        Network {
+            inside: Model {
+                per_byte: INSIDE * traffic,
+                per_byte_reduced: REDUCED * traffic,
+                ..Network::ASSUMED.inside
+            },
+            between: Model {
+                latency: self.latency,
+                overhead: self.overhead,
+                per_byte: 1.0 / self.rate,
+                per_byte_reduced: REDUCED * traffic,
+            },
+        }
+    }
+}

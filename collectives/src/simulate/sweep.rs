@@ -1,0 +1,166 @@
+//! Which algorithm, grouping, leaders and chunks are best on a fabric: all that may be, simulated.
+
+use super::{Fabric, Outcome, simulate};
+use crate::algorithms::{Algorithm, Collective, Shape};
+use crate::groups::Groups;
+use crate::schedule::{Schedule, ScheduleError};
+
+/// What is asked. The operator commutes, where there is one; the root is rank 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Question {
+    /// The collective.
+    pub collective: Collective,
+    /// The number of ranks.
+    pub ranks: usize,
+    /// Ranks of a host.
+    pub width: usize,
+    /// Bytes of a rank: see [`Collective`] for whether of one block or of all.
+    pub bytes: usize,
+}
+
+/// One way to do it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Way {
+    /// The algorithm.
+    pub algorithm: &'static str,
+    /// Ranks of a group.
+    pub group: usize,
+    /// Leaders of a group.
+    pub leaders: usize,
+    /// Bytes of a chunk at most.
+    pub chunk: usize,
+}
+
+/// What may be varied; `None`: what seems sensible.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fixed<'a> {
+    /// The name of the algorithm.
+    pub algorithm: Option<&'a str>,
+    /// Ranks of a group, instead of those of a host, of half a host, of two and more.
+    pub group: Option<usize>,
+    /// Leaders of a group.
+    pub leaders: Option<usize>,
+    /// Bytes of a chunk.
+    pub chunk: Option<usize>,
+}
+
+/// All ways that were simulated, the fastest first, and those that were left out.
+#[derive(Clone, Debug, Default)]
+pub struct Sweep {
+    /// With their outcomes.
+    pub ways: Vec<(Way, Outcome)>,
+    /// Those with more steps than there was room for.
+    pub left_out: Vec<Way>,
+}
+
+/// Elements have four bytes.
+const ELEMENT: usize = 4;
+
+/// Steps of all ranks that one simulation may have: under 1 GB of memory.
+const MOST_STEPS: usize = 3_000_000;
+
+/// Steps that a sweep may have: well under a minute of one core.
+const BUDGET: usize = 6_000_000;
+
+/// Simulates every legal way to do what is asked, as far as `fixed` leaves a choice.
+///
+/// Ways whose schedules are too large are left out, and so are those that come when [`BUDGET`] steps have been simulated:
+/// first the chunks and leaders of the cost formulas are tried for all algorithms, then others.
+///
+/// # Errors
+/// [`ScheduleError`] when there are more elements than can be counted.
+///
+/// # Panics
+/// When a schedule of this crate never ends, which the checker excludes.
+pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<Sweep, ScheduleError> {
+    let Question { collective, ranks, width, bytes } = *question;
+    let hosts = Groups::every(ranks, width);
+    let network = fabric.network(hosts.count());
+    let elements = bytes / ELEMENT;
+    let mut found = Sweep::default();
+    let mut budget = BUDGET;
+    let mut seen: Vec<(&str, Vec<Schedule>)> = Vec::new();
+    for (group, leaders, chunk) in settings(question, fixed) {
+        let groups = Groups::every(ranks, group);
+        let algorithms = collective.algorithms().iter();
+        for algorithm in algorithms.filter(|algorithm| fixed.algorithm.is_none_or(|name| name == algorithm.name)) {
+            if algorithm.forbidden(&groups, true).is_some() {
+                continue;
+            }
+            let segment = match chunk {
+                Some(chunk) => (chunk / ELEMENT).max(1),
+                None => algorithm.segment(&network, &groups, elements, ELEMENT),
+            };
+            let shape = Shape { rank: 0, size: ranks, root: 0, elements, segment, groups: &groups, leaders };
+            let way = Way { algorithm: algorithm.name, group, leaders, chunk: segment.min(elements.max(1)) * ELEMENT };
+            // Settings that an algorithm does not look at make the same schedules again: those of the first and of the
+            // last rank tell.
+            let ends = [0, ranks - 1].map(|rank| algorithm.schedule(&Shape { rank, ..shape }));
+            let ends: Vec<Schedule> = ends.into_iter().collect::<Result<_, _>>()?;
+            if seen.iter().any(|(name, other)| *name == algorithm.name && *other == ends) {
+                continue;
+            }
+            // Where all ranks do as much, no more than one need be built to see that all are too many.
+            let least = ends.iter().map(|schedule| schedule.steps().len()).min().unwrap_or(0);
+            seen.push((algorithm.name, ends));
+            let most = budget.min(MOST_STEPS);
+            if least.saturating_mul(ranks) > most {
+                found.left_out.push(way);
+                continue;
+            }
+            let Some((schedules, steps)) = build(algorithm, &shape, most)? else {
+                found.left_out.push(way);
+                continue;
+            };
+            budget -= steps;
+            let outcome = simulate(&schedules, ELEMENT, fabric, &hosts);
+            let outcome = outcome.unwrap_or_else(|| unreachable!("{way:?} never ends, which the checker excludes"));
+            found.ways.push((way, outcome));
+        }
+    }
+    found.ways.sort_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
+    Ok(found)
+}
+
+/// Ranks of a group, leaders and chunks to try, the likeliest first; chunks of `None` are the cost formula's.
+fn settings(question: &Question, fixed: &Fixed<'_>) -> Vec<(usize, usize, Option<usize>)> {
+    let Question { ranks, width, bytes, .. } = *question;
+    let one_or = |fixed: Option<usize>, choices: &[usize]| fixed.map_or_else(|| choices.to_vec(), |one| vec![one]);
+    let mut groups = one_or(fixed.group, &[width, 2 * width, 4 * width, width / 2]);
+    groups.retain(|group| (1..=ranks).contains(group));
+    let mut leaders = one_or(fixed.leaders, &[1, 2, 4, 8]);
+    leaders.retain(|leaders| fixed.leaders.is_some() || *leaders <= width);
+    let mut chunks = match fixed.chunk {
+        Some(chunk) => vec![Some(chunk)],
+        None => vec![None, Some(64 << 10), Some(256 << 10), Some(1 << 20), Some(bytes.max(ELEMENT))],
+    };
+    chunks.retain(|chunk| fixed.chunk.is_some() || chunk.is_none_or(|chunk| chunk <= bytes.max(ELEMENT)));
+    // What is furthest from the first of each comes last.
+    let mut all = Vec::new();
+    for (far_group, &group) in groups.iter().enumerate() {
+        for (far_leaders, &leaders) in leaders.iter().enumerate() {
+            let chunks = chunks.iter().enumerate();
+            all.extend(chunks.map(|(far, &chunk)| (far_group + far_leaders + far, (group, leaders, chunk))));
+        }
+    }
+    all.sort_by_key(|(far, _)| *far);
+    all.into_iter().map(|(_, settings)| settings).collect()
+}
+
+/// The schedules of all ranks and the number of their steps; `None` when these are more than `most`.
+fn build(
+    algorithm: &Algorithm,
+    shape: &Shape<'_>,
+    most: usize,
+) -> Result<Option<(Vec<Schedule>, usize)>, ScheduleError> {
+    let (mut schedules, mut steps) = (Vec::with_capacity(shape.size), 0);
+    for rank in 0..shape.size {
+        let schedule = algorithm.schedule(&Shape { rank, ..*shape })?;
+        steps += schedule.steps().len();
+        if steps > most {
+            return Ok(None);
+        }
+        schedules.push(schedule);
+    }
+    Ok(Some((schedules, steps)))
+}

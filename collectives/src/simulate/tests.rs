@@ -1,0 +1,145 @@
+use super::sweep::{Fixed, Question, sweep};
+use super::*;
+use crate::algorithms::{Collective, Shape};
+use crate::compose::Builder;
+use crate::schedule::Slice;
+
+/// Links of 1000 bytes a second, memory so fast that it counts for nothing.
+const SLOW: Fabric = Fabric {
+    rate: 1000.0,
+    latency: 0.5,
+    overhead: 0.25,
+    queue: f64::INFINITY,
+    racks: None,
+    memory: 1e15,
+    one_machine: false,
+};
+
+/// Everyone but rank 0 sends it so many elements of four bytes.
+fn incast(size: usize, elements: usize) -> Vec<Schedule> {
+    let schedule = |rank| {
+        let mut b = Builder::new(rank, size, elements, size * elements);
+        match rank {
+            0 => (1..size).for_each(|peer| _ = b.receive(peer, Slice::output(peer * elements, elements))),
+            _ => _ = b.send(0, Slice::input(0, elements)),
+        }
+        b.finish().expect("it is a schedule")
+    };
+    (0..size).map(schedule).collect()
+}
+
+fn close(found: f64, expected: f64) {
+    assert!((found - expected).abs() < 1e-6 * expected.abs().max(1.0), "{found} instead of {expected}");
+}
+
+#[test]
+fn a_message_takes_its_bytes_the_latency_and_the_overhead_once() {
+    let outcome = simulate(&incast(2, 250), 4, &SLOW, &Groups::apart(2)).expect("it ends");
+    close(outcome.seconds, 0.5 + 0.25 + 1.0);
+}
+
+#[test]
+fn senders_to_one_host_share_its_link_and_those_of_one_host_share_theirs() {
+    let outcome = simulate(&incast(5, 250), 4, &SLOW, &Groups::apart(5)).expect("it ends");
+    close(outcome.seconds, 0.5 + 4.0 * 1.25);
+    assert_eq!(outcome.bottleneck(), Some(Part::Down));
+    // Ranks 1 to 4 on one host: their own link is as busy.
+    let two = Groups::by_label([0, 1, 1, 1, 1]);
+    close(simulate(&incast(5, 250), 4, &SLOW, &two).expect("it ends").seconds, 0.5 + 4.0 * 1.25);
+    // And on the same host as rank 0 they need none.
+    assert!(simulate(&incast(5, 250), 4, &SLOW, &Groups::together(5)).expect("it ends").seconds < 1e-3);
+}
+
+#[test]
+fn an_oversubscribed_rack_is_slower_by_as_much() {
+    let racks = |oversubscription| Fabric { rate: 1e5, racks: Some(Racks { hosts: 4, oversubscription }), ..SLOW };
+    // Ranks 4..8 are the second rack; each sends to the one at its place in the first.
+    let schedules: Vec<Schedule> = (0..8)
+        .map(|rank| {
+            let mut b = Builder::new(rank, 8, 250_000, 250_000);
+            match rank {
+                0..4 => b.receive(rank + 4, Slice::output(0, 250_000)),
+                _ => b.send(rank - 4, Slice::input(0, 250_000)),
+            };
+            b.finish().expect("it is a schedule")
+        })
+        .collect();
+    let seconds = |fabric: &Fabric| simulate(&schedules, 4, fabric, &Groups::apart(8)).expect("it ends");
+    assert!(seconds(&racks(1.0)).seconds < 15.0, "{:?}", seconds(&racks(1.0)));
+    let outcome = seconds(&racks(4.0));
+    assert!((40.0..45.0).contains(&outcome.seconds), "{outcome:?}");
+    assert!(matches!(outcome.bottleneck(), Some(Part::RackUp | Part::RackDown)));
+}
+
+#[test]
+fn a_short_queue_loses_packets_of_many_senders_and_costs_what_is_sent_again() {
+    let lossy = Fabric { queue: 500.0, latency: 0.0, overhead: 0.0, ..SLOW };
+    let outcome = simulate(&incast(5, 250), 4, &lossy, &Groups::apart(5)).expect("it ends");
+    // The first of four finds the port free; the others find a message in it and send a queue's worth again.
+    assert_eq!(outcome.losses, 3);
+    close(outcome.resent, 3.0 * 500.0);
+    close(outcome.seconds, 4.0 + 1.5);
+    let alone = simulate(&incast(2, 250), 4, &lossy, &Groups::apart(2)).expect("it ends");
+    assert_eq!(alone.losses, 0);
+}
+
+#[test]
+fn a_leader_with_little_memory_bandwidth_is_the_bottleneck() {
+    let question = Question { collective: Collective::Reduce, ranks: 16, width: 4, bytes: 4000 };
+    let fixed = Fixed { algorithm: Some("two_hop"), ..Fixed::default() };
+    let best = |memory: f64| sweep(&question, &fixed, &Fabric { memory, ..SLOW }).expect("small").ways[0].1.clone();
+    assert_eq!(best(1000.0).bottleneck(), Some(Part::Memory));
+    assert!(best(1000.0).seconds > 1.5 * best(1e15).seconds);
+}
+
+#[test]
+fn hosts_on_one_machine_share_its_memory() {
+    let question = Question { collective: Collective::AllReduce, ranks: 16, width: 4, bytes: 4000 };
+    let fixed = Fixed { algorithm: Some("two_hop_ring"), leaders: Some(1), group: Some(4), chunk: Some(4000) };
+    let seconds = |one_machine| {
+        let fabric = Fabric { memory: 4000.0, rate: 1e9, latency: 0.0, overhead: 0.0, one_machine, ..SLOW };
+        sweep(&question, &fixed, &fabric).expect("small").ways[0].1.seconds
+    };
+    assert!(seconds(true) > 2.5 * seconds(false), "{} {}", seconds(true), seconds(false));
+}
+
+#[test]
+fn two_hops_win_where_links_are_slow_and_hosts_have_many_ranks() {
+    let fabric = Fabric { rate: 25e6, latency: 5e-5, queue: 150e3, ..Fabric::ASSUMED };
+    for collective in [Collective::Reduce, Collective::AllReduce] {
+        let question = Question { collective, ranks: 96, width: 8, bytes: 4 << 20 };
+        let fixed = Fixed { group: Some(8), leaders: Some(1), chunk: Some(256 << 10), ..Fixed::default() };
+        let found = sweep(&question, &fixed, &fabric).expect("small");
+        let of = |name: &str| found.ways.iter().find(|(way, _)| way.algorithm == name).expect("it is there").1.seconds;
+        let two_hop = found.ways.iter().find(|(way, _)| way.algorithm.starts_with("two_hop")).expect("it is there");
+        let flat = if collective == Collective::Reduce { "linear" } else { "recursive_doubling" };
+        assert!(of(flat) > 4.0 * two_hop.1.seconds, "{flat}: {} and {two_hop:?}", of(flat));
+    }
+}
+
+#[test]
+fn a_sweep_tries_nothing_twice_and_says_what_it_leaves_out() {
+    let fabric = Fabric::ASSUMED;
+    let question = Question { collective: Collective::AllReduce, ranks: 12, width: 4, bytes: 1 << 16 };
+    let found = sweep(&question, &Fixed::default(), &fabric).expect("small");
+    assert_eq!(found.ways.iter().filter(|(way, _)| way.algorithm == "ring").count(), 1);
+    assert!(found.ways.is_sorted_by(|(_, a), (_, b)| a.seconds <= b.seconds));
+    let question = Question { ranks: 4096, width: 8, ..question };
+    let ring = Fixed { algorithm: Some("ring"), leaders: Some(1), group: Some(8), chunk: Some(1 << 16) };
+    let found = sweep(&question, &ring, &fabric).expect("small");
+    assert!(found.ways.is_empty() && found.left_out.len() == 1, "{found:?}");
+}
+
+#[test]
+fn every_algorithm_of_every_collective_ends() {
+    let hosts = Groups::every(12, 4);
+    for collective in Collective::ALL {
+        for algorithm in collective.algorithms().iter().filter(|one| one.forbidden(&hosts, true).is_none()) {
+            let shape =
+                |rank| Shape { rank, size: 12, root: 0, elements: 100, segment: 30, groups: &hosts, leaders: 2 };
+            let schedules: Vec<Schedule> =
+                (0..12).map(|rank| algorithm.schedule(&shape(rank)).expect("small")).collect();
+            assert!(simulate(&schedules, 4, &SLOW, &hosts).is_some(), "{collective} {}", algorithm.name);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! `rsrun simulate`: its options.
+
+use clap::Parser;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  rsrun simulate --ranks 96 --group 8 --bytes 4MiB --rate 200Mbit
+  rsrun simulate --ranks 4096 --group 8 --bytes 64MiB --rate 100Gbit --latency 5us --memory 200GB
+  rsrun simulate --ranks 256 --group 8 --rack 8 --oversubscription 4 --collective reduce
+  rsrun simulate --ranks 96 --group 8 --queue 100 --algorithm two_hop_ring --leaders 2 --chunk 256KiB
+
+Each line is one way to do it, the fastest first: time, algorithm, ranks of a group, leaders, chunk, and what was busy for
+most of the time. `waiting` means that no link and no memory was: messages waited for each other, one after the other.
+To use what was found: rsrun --set collectives.all_reduce=two_hop_ring --set collectives.chunk_bytes=256KiB ...
+
+The model: a message starts when its receive is posted, takes the ports on its way one after the other (cut through),
+and bytes of memory traffic at its ends; each port and each host's memory serves in the order of arrival. A message that
+finds a full queue of others at a port of a switch sends a queue's worth again (Go-Back-N). docs/two-hop.md holds it
+against measurements.";
+
+/// What a collective takes on a network, and which algorithm, grouping, leaders and chunks are best there.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "rsrun simulate", disable_version_flag = true, max_term_width = 110, after_help = EXAMPLES)]
+#[command(override_usage = "rsrun simulate --ranks N --group K [OPTIONS]")]
+pub struct SimulateOptions {
+    /// Number of ranks
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
+    pub ranks: u32,
+
+    /// Ranks of a host
+    #[arg(long, value_name = "K", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub group: u32,
+
+    /// Bytes of each rank
+    #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = bytes)]
+    pub bytes: usize,
+
+    /// What the ranks do
+    #[arg(long, value_name = "NAME", default_value = "all_reduce")]
+    pub collective: String,
+
+    /// Of each host's link, each way
+    #[arg(long, value_name = "BITS", default_value = "10Gbit", value_parser = rate)]
+    pub rate: f64,
+
+    /// From one host to another; between racks twice as much
+    #[arg(long, value_name = "TIME", default_value = "20us", value_parser = time)]
+    pub latency: f64,
+
+    /// What a message costs at each end whatever its length
+    #[arg(long, value_name = "TIME", default_value = "2us", value_parser = time)]
+    pub overhead: f64,
+
+    /// Packets of 1,514 bytes that wait at a port of a switch before some are lost; without it none are
+    #[arg(long, value_name = "PACKETS")]
+    pub queue: Option<u32>,
+
+    /// Hosts of a rack; without it all are at one switch
+    #[arg(long, value_name = "HOSTS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rack: Option<u32>,
+
+    /// The links of a rack's hosts together in parts of the rack's own link
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "rack", value_parser = factor)]
+    pub oversubscription: f64,
+
+    /// What the ranks of a host together read from and write to memory in a second
+    #[arg(long, value_name = "SIZE", default_value = "20GB", value_parser = memory)]
+    pub memory: f64,
+
+    /// The hosts are emulated on one machine, whose memory they share
+    #[arg(long)]
+    pub one_machine: bool,
+
+    /// Only this algorithm
+    #[arg(long, value_name = "NAME")]
+    pub algorithm: Option<String>,
+
+    /// Only groups of so many ranks, instead of a host, two, four, and half a host
+    #[arg(long, value_name = "RANKS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub grouping: Option<u32>,
+
+    /// Only so many leaders of a group
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub leaders: Option<u32>,
+
+    /// Only chunks of so many bytes
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub chunk: Option<usize>,
+
+    /// How many of the ways to show
+    #[arg(long, value_name = "NUMBER", default_value_t = 12)]
+    pub show: usize,
+
+    /// As JSON, all of them
+    #[arg(long)]
+    pub json: bool,
+
+    /// Draw the times as SVG
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+}
+
+/// Units of memory: powers of 1000 and of 1024.
+const BYTES: &[(&str, f64)] = &[
+    ("", 1.0),
+    ("B", 1.0),
+    ("K", 1024.0),
+    ("M", 1_048_576.0),
+    ("G", 1_073_741_824.0),
+    ("KiB", 1024.0),
+    ("MiB", 1_048_576.0),
+    ("GiB", 1_073_741_824.0),
+    ("kB", 1e3),
+    ("KB", 1e3),
+    ("MB", 1e6),
+    ("GB", 1e9),
+    ("TB", 1e12),
+];
+const BITS: &[(&str, f64)] = &[("kbit", 1e3), ("Mbit", 1e6), ("Gbit", 1e9), ("Tbit", 1e12)];
+const TIMES: &[(&str, f64)] = &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+
+/// A number with one of these units, in any case.
+fn quantity(text: &str, units: &[(&str, f64)], example: &str) -> Result<f64, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = (text[..end].parse::<f64>(), text[end..].trim());
+    let unit = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit));
+    match (number, unit) {
+        (Ok(number), Some((_, factor))) if number * factor >= 0.0 && (number * factor).is_finite() => {
+            Ok(number * factor)
+        }
+        _ => Err(format!("write a number and a unit, for example {example}")),
+    }
+}
+
+fn positive(value: f64, what: &str) -> Result<f64, String> {
+    if value > 0.0 { Ok(value) } else { Err(format!("{what} must be above 0")) }
+}
+
+fn bytes(text: &str) -> Result<usize, String> {
+    let value = quantity(text, BYTES, "4MiB")?;
+    if value > 1e12 {
+        return Err("1 TB is the most".into());
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1e12")]
+    Ok(value as usize)
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    positive(quantity(text, BITS, "100Gbit")? / 8.0, "a rate")
+}
+
+fn time(text: &str) -> Result<f64, String> {
+    quantity(text, TIMES, "20us")
+}
+
+fn memory(text: &str) -> Result<f64, String> {
+    positive(quantity(text, BYTES, "200GB")?, "what memory carries")
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(factor) if (1.0..=1e6).contains(&factor) => Ok(factor),
+        _ => Err("a factor of 1 or more, for example 4".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_have_the_units_that_people_write() {
+        assert_eq!(
+            (bytes("4MiB"), bytes("4M"), bytes("512"), bytes("1MB")),
+            (Ok(4 << 20), Ok(4 << 20), Ok(512), Ok(1_000_000))
+        );
+        assert_eq!((rate("200Mbit"), rate("100Gbit"), rate("1.6gbit")), (Ok(25e6), Ok(12.5e9), Ok(2e8)));
+        assert!((time("20us").expect("a time") - 2e-5).abs() < 1e-12);
+        for text in ["", "Mbit", "200", "200MiB", "-1Mbit", "0Mbit"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+        assert!(bytes("9TB").is_err() && time("5").is_err() && memory("0").is_err() && factor("0.5").is_err());
+    }
+}
