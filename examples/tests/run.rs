@@ -72,7 +72,8 @@ fn halo_gives_the_same_bits_as_one_rank() {
     assert!(alone("halo").stdout.contains("on 1 rank: the same bits"));
     for ranks in RANKS {
         let outcome = on(ranks, "halo");
-        assert!(outcome.stdout.contains(&format!("on {ranks} ranks: the same bits")), "{outcome}");
+        let plural = if ranks == 1 { "" } else { "s" };
+        assert!(outcome.stdout.contains(&format!("on {ranks} rank{plural}: the same bits")), "{outcome}");
     }
 }
 

@@ -36,7 +36,7 @@ pub enum Path {
 }
 
 impl Path {
-    /// Every path, in the order of [`Path::index`].
+    /// Every path, in a fixed order.
     pub const ALL: [Path; 6] = [
         Self::Inline(Tier::Bulk),
         Self::Inline(Tier::LowLatency),

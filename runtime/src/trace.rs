@@ -1,7 +1,7 @@
 //! What a rank did when: calls, waits and messages with their times, in a ring of bounded size.
 //!
 //! Off unless `report.trace` names a file; then a call costs two looks at the clock and one entry. Knows neither the
-//! engine nor the launcher: who records calls [`Recorder`], who collects writes it out with [`write_chrome`].
+//! engine nor the launcher: who records calls `Recorder`, who collects writes it out with [`write_chrome`].
 
 mod chrome;
 #[cfg(not(loom))]

@@ -65,8 +65,7 @@ fn point_to_point(lab: &Lab) {
     assert!(built.status.success(), "{said}");
     // Executable tests/point_to_point.rs (target/debug/deps/point_to_point-…)
     let program = said.rsplit_once('(').and_then(|(_, rest)| rest.split_once(')')).expect("cargo names it").0;
-    let few = "tags_select many_requests a_probe_tells a_receive_from_a_rank_that_has_left structs_travel \
-               messages_sent_before_leaving";
+    let few = "tags_select many_requests a_probe_tells structs_travel every_tag_up_to ranks_that_leave_do_not_wait";
     let command = format!("SPMD_TEST_TRANSPORT=verbs timeout {} {program} {few}", LIMIT.as_secs() - 10);
     assert!(output(lab, &command).contains("6 passed"));
 }
