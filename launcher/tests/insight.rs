@@ -98,7 +98,7 @@ fn a_trace_has_a_process_for_every_rank_and_an_arrow_for_every_message() {
 fn a_file_that_cannot_be_written_is_an_error_before_anything_starts() {
     let place = Place::new();
     for option in ["--stats=no/such/folder/s.json", "--trace=no/such/folder/t.json"] {
-        let ended = run(&place, &[option], "2", "sum").fails(65, &["no/such/folder", "cannot be written"]);
+        let ended = run(&place, &[option], "2", "sum").fails(73, &["no/such/folder", "cannot be written"]);
         assert_eq!(ended.text(), "");
     }
 }

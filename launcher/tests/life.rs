@@ -191,7 +191,7 @@ fn a_job_that_hangs_says_where_every_rank_is() {
     check(&ended);
     // In init.
     let words = ["--start-timeout", "0.3", "-n", "3", program.to_str().unwrap(), "late"];
-    let ended = place.run(words).fails(124, &["ranks 1 ", "launch.start_timeout"]);
+    let ended = place.run(words).fails(124, &["rank 1 on host", "launch.start_timeout"]);
     assert!(ended.stderr.contains("  ranks 0, 2: in World::init\n"), "{}", ended.stderr);
     assert!(ended.stderr.contains("running, not in World::init yet\n"), "{}", ended.stderr);
     place.assert_nothing_left();

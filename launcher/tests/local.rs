@@ -337,7 +337,7 @@ fn what_goes_wrong_in_the_world_has_its_code_and_names_the_rank() {
         place.assert_nothing_left();
     }
     let words = ["--set", "launch.start_timeout=300ms", "-n", "3", program, "late"];
-    place.run(words).fails(124, &["ranks 1 ", "launch.start_timeout"]);
+    place.run(words).fails(124, &["rank 1 on host localhost did not enter", "launch.start_timeout"]);
     place.assert_nothing_left();
 }
 

@@ -82,6 +82,14 @@ fn every_shipped_topology_is_drawn() {
     }
 }
 
+#[test]
+fn a_picture_that_cannot_be_written_is_an_error_about_where_output_goes() {
+    let place = Place::new();
+    let mut command = Command::new(common::binary());
+    command.args(["topo", "--svg", "/no/such/folder/host.svg"]).env("HOME", place.home.path());
+    finish(start(&mut command)).fails(73, &["/no/such/folder/host.svg"]);
+}
+
 /// The processors that this test may use, as the kernel lists them.
 fn allowed(status: &str) -> String {
     let line = status.lines().find(|line| line.starts_with("Cpus_allowed_list:")).unwrap();

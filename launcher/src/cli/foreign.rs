@@ -47,7 +47,11 @@ const TABLE: &[Foreign] = &[
         "taskset 'in front of rsrun': ranks stay inside the processors that it was given; or --map-by rankfile:FILE",
     ),
     foreign(&["membind"], MPICH, "nothing: memory comes from the NUMA domain of the rank's cores"),
-    foreign(&["gpus-per-proc"], MPICH, "--gpu-bind nearest, for one GPU each"),
+    foreign(
+        &["gpus-per-proc", "gpus-per-task", "gpus-per-node", "gpus", "gres"],
+        "MPICH, srun",
+        "--gpu-bind nearest, for one GPU each",
+    ),
     foreign(&["use-hwthread-cpus"], OMPI, "--bind-to hwthread"),
     foreign(
         &["display", "display-map", "display-devel-map", "display-diffable-map"],
@@ -72,7 +76,7 @@ const TABLE: &[Foreign] = &[
     foreign(
         &["debug", "debugger", "tv", "xterm", "gdb", "valgrind"],
         "Open MPI, MPICH",
-        "--wrap 'gdb --args' or --wrap 'xterm -e gdb --args', for some ranks with --wrap-ranks 0,4-7",
+        "--wrap 'gdb --args', --wrap 'xterm -e gdb --args' or --wrap valgrind, for some ranks with --wrap-ranks 0,4-7",
     ),
     foreign(
         &[
@@ -90,7 +94,11 @@ const TABLE: &[Foreign] = &[
         "Open MPI, MPICH",
         "--phases for times of the start; messages are few and cannot be silenced",
     ),
-    foreign(&["output-filename", "outfile-pattern", "errfile-pattern", "output"], "all", "--output-dir DIR"),
+    foreign(
+        &["output-filename", "outfile-pattern", "errfile-pattern", "output", "o", "error", "e"],
+        "all",
+        "--output-dir DIR",
+    ),
     foreign(&["merge-stderr-to-stdout"], OMPI, "2>&1 'behind the command line'"),
     foreign(&["xml", "xml-file"], OMPI, "--report-format json and --status-file FILE"),
     foreign(&["show-progress"], OMPI, "nothing: a terminal shows it by itself; the times of a start: --phases"),
@@ -151,6 +159,7 @@ const TABLE: &[Foreign] = &[
     foreign(&["info"], MPICH, "--version"),
     foreign(&["print-all-exitcodes", "usize", "disable-hostname-propagation", "order-nodes"], MPICH, "nothing"),
     foreign(&["ntasks"], SRUN, "-n N"),
+    foreign(&["cpus-per-task"], SRUN, "--cpus-per-rank N"),
     foreign(&["nodes", "w", "nodelist"], SRUN, "-host LIST"),
     foreign(&["exclude"], SRUN, "a hostfile without that host"),
     foreign(&["D", "chdir"], SRUN, "-wdir DIR"),
@@ -159,6 +168,12 @@ const TABLE: &[Foreign] = &[
     foreign(&["K", "kill-on-bad-exit"], SRUN, "nothing: that is the default"),
     foreign(&["t", "time"], SRUN, "--timeout TIME"),
     foreign(&["mpi"], SRUN, "nothing: ranks are started the same way everywhere"),
+    foreign(&["u", "unbuffered"], SRUN, "nothing: output is shown line by line as it comes"),
+    foreign(
+        &["p", "partition", "A", "account", "J", "job-name", "qos", "exclusive", "mem"],
+        SRUN,
+        "nothing: ask Slurm for hosts by salloc or sbatch, and name them with -host LIST or -hostfile FILE",
+    ),
 ];
 
 /// Values of options that are spelt the same here but do not take them: option, values, what to write instead. What

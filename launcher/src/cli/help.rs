@@ -41,7 +41,7 @@ Examples:
   rsrun --app job.toml                     the same from a file
   rsrun -n 8 --wrap 'perf record -o perf.%r' --wrap-ranks 0,4-7 ./app
   rsrun --stdin none --tag -n 4 ./app      nobody reads the input; every line says whose it is
-  rsrun --timeout 10min -n 4 ./app         at the end of the time: where every rank is (also on ^\\, at any time)
+  rsrun --timeout 10min -n 4 ./app         at the end of the time, and on ^\: where every rank is
   rsrun --explain --stats -n 4 ./app       which way messages take and why; how many took it
   rsrun --trace app.trace.json -n 4 ./app  what every rank did when, for ui.perfetto.dev
   rsrun simulate --ranks 4096 --group 8    which algorithm and grouping would be best on a network

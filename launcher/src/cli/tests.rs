@@ -42,6 +42,17 @@ fn long_options_may_have_one_dash() {
 }
 
 #[test]
+fn options_of_one_letter_may_have_two_dashes() {
+    for (number, rest) in [("--n", &["4", "app"][..]), ("--c", &["4", "app"]), ("--n=4", &["app"])] {
+        let job = run(&[&[number], rest].concat());
+        assert_eq!((job.options.app.ranks, job.apps[0].program.clone()), (Some(4), "app".into()), "{number}");
+    }
+    assert_eq!(run(&["--H", "a:2", "app"]).options.host, ["a:2"]);
+    assert_eq!(run(&["--x", "A=1", "app"]).options.app.export, ["A=1"]);
+    assert!(error(&["--z", "app"]).contains("unexpected argument"));
+}
+
+#[test]
 fn options_stop_at_the_program() {
     let job = run(&["-n", "2", "app", "-n", "3", "--help", "-x", "--"]);
     assert_eq!(job.options.app.ranks, Some(2));

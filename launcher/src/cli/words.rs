@@ -44,6 +44,11 @@ pub(super) fn split(command: &clap::Command, words: Vec<OsString>) -> Split {
 
 /// The option as clap wants it, and how many words after it are its values.
 fn understand(command: &clap::Command, word: &[u8]) -> (Vec<u8>, usize) {
+    // `--n 4`, as Open MPI has it, too: options of one letter may have two dashes.
+    let word = match word {
+        [b'-', b'-', _] | [b'-', b'-', _, b'=', ..] => &word[1..],
+        _ => word,
+    };
     let name_at = if word.starts_with(b"--") { 2 } else { 1 };
     let end = word.iter().position(|b| *b == b'=').unwrap_or(word.len());
     let name = String::from_utf8_lossy(&word[name_at..end]);

@@ -38,7 +38,9 @@ impl Named {
     fn create(path: String, option: &str) -> Result<Self, Failure> {
         match File::create(&path) {
             Ok(file) => Ok(Named { path, file }),
-            Err(error) => Err(Failure::new(ExitCode::Data, format!("{option} {path}: it cannot be written: {error}"))),
+            Err(error) => {
+                Err(Failure::new(ExitCode::Directory, format!("{option} {path}: it cannot be written: {error}")))
+            }
         }
     }
 
@@ -46,7 +48,7 @@ impl Named {
         let mut out = BufWriter::new(&self.file);
         what(&mut out)
             .and_then(|()| out.flush())
-            .map_err(|error| Failure::new(ExitCode::Data, format!("{}: it cannot be written: {error}", self.path)))
+            .map_err(|error| Failure::new(ExitCode::Directory, format!("{}: it cannot be written: {error}", self.path)))
     }
 }
 

@@ -217,7 +217,7 @@ impl Supervisor {
                         && let Err(error) = std::fs::write(path, svg)
                     {
                         let text = format!("the picture {} cannot be written: {error}", path.display());
-                        self.failure = Some(Failure::new(ExitCode::Data, text));
+                        self.failure = Some(Failure::new(ExitCode::Directory, text));
                     }
                 }
                 Action::Show(text) => self.sink.show(text),

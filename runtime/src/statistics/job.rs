@@ -113,6 +113,9 @@ fn cells(tally: Tally) -> [String; 2] {
 
 impl fmt::Display for JobStatistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.ranks.is_empty() {
+            return writeln!(f, "statistics of {} ranks: nothing is known of any of them", self.size);
+        }
         let all = Tally::sum(self.ranks.iter().map(Statistics::sent));
         writeln!(f, "statistics of {} ranks: {} messages, {} sent", self.size, all.messages, human(all.bytes))?;
         let header = |words: &[&str]| words.iter().map(|word| (*word).to_string()).collect::<Vec<_>>();

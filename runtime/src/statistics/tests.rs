@@ -53,6 +53,12 @@ statistics of 4 ranks: 14 messages, 3.00 MiB sent
 }
 
 #[test]
+fn the_table_of_ranks_that_never_ran_is_one_line() {
+    let text = JobStatistics::new(2, Vec::new()).to_string();
+    assert_eq!(text, "statistics of 2 ranks: nothing is known of any of them\n");
+}
+
+#[test]
 fn the_json_has_the_same_numbers() {
     let json: serde_json::Value = serde_json::from_str(&job().to_json()).unwrap();
     assert_eq!(json["paths"][0][1]["messages"], 12);

@@ -116,10 +116,12 @@ impl Job {
         if self.start_deadline().is_some_and(|until| until <= now) {
             let missing: Vec<usize> = (0..self.ranks.len()).filter(|r| self.ranks[*r].hello.is_none()).collect();
             let host = missing.first().map_or("", |rank| self.host_name(self.ranks[*rank].host));
+            let who = match missing.as_slice() {
+                [rank] => format!("rank {rank} on host {host}"),
+                _ => format!("ranks {} (the first of them on host {host})", ranks::list(&missing)),
+            };
             let message = format!(
-                "ranks {} (the first of them on host {host}) did not enter World::init within {} of the first rank \
-                 (launch.start_timeout)",
-                ranks::list(&missing),
+                "{who} did not enter World::init within {} of the first rank (launch.start_timeout)",
                 crate::settings::show_duration(self.plan.start_timeout.unwrap_or_default()),
             );
             self.report_and_fail(now, Failure::new(ExitCode::Timeout, message));
