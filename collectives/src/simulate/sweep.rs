@@ -64,7 +64,7 @@ const BUDGET: usize = 6_000_000;
 
 /// Simulates every legal way to do what is asked, as far as `fixed` leaves a choice.
 ///
-/// Ways whose schedules are too large are left out, and so are those that come when [`BUDGET`] steps have been simulated:
+/// Ways whose schedules are too large are left out, and so are those that come when `BUDGET` steps have been simulated:
 /// first the chunks and leaders of the cost formulas are tried for all algorithms, then others.
 ///
 /// # Errors
