@@ -90,6 +90,10 @@ impl Agreement {
         let Some(coordinator) = self.gone.iter().position(|gone| !gone) else { return };
         if self.ballot.is_none_or(|ballot| ballot < coordinator) {
             self.ballot = Some(coordinator);
+            // It may have taken up a decision, told everybody and left before this member came to wait for it.
+            if let Some(Word::Decision { ballot, gone }) = self.said[coordinator].clone() {
+                return self.decide(coordinator.max(ballot), gone);
+            }
             if coordinator != self.me {
                 self.outgoing.push((coordinator, Word::Vote(self.gone.clone())));
             }
