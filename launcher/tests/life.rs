@@ -2,24 +2,8 @@
 
 mod common;
 
-use common::{Ended, Place, finish, rank_program, start, wait_until};
-use std::io::{BufRead, BufReader};
-use std::process::Child;
+use common::{Ended, Place, finish, rank_program, start, wait_for_lines, wait_until};
 use std::time::Duration;
-
-/// Waits for so many lines of output and keeps the rest.
-fn wait_for_lines(child: &mut Child, count: usize) -> Vec<String> {
-    let mut reader = BufReader::with_capacity(1, child.stdout.take().unwrap());
-    let mut lines = Vec::new();
-    for _ in 0..count {
-        let mut line = String::new();
-        reader.read_line(&mut line).unwrap();
-        assert!(!line.is_empty(), "the output ended after {lines:?}");
-        lines.push(line);
-    }
-    child.stdout = Some(reader.into_inner());
-    lines
-}
 
 fn state(pid: u32) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

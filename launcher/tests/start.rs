@@ -2,26 +2,8 @@
 
 mod common;
 
-use common::{Ended, Place, finish, rank_program, start, wait_until};
-use std::path::PathBuf;
+use common::{Ended, Place, fake_agent, finish, rank_program, start, wait_until};
 use std::process::Command;
-use std::sync::OnceLock;
-
-/// The program `examples/fake_agent.rs`. Plain `cargo test` builds it along, `cargo test --test NAME` does not.
-fn fake_agent() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let rank = rank_program();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "rsrun", "--example", "fake_agent"]);
-        if common::binary().contains("/release/") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success(), "examples/fake_agent.rs cannot be built");
-        rank.with_file_name("fake_agent")
-    };
-    BUILT.get_or_init(build).clone()
-}
 
 /// Runs `rsrun` with hosts that behave as `behaviour` says.
 fn with_agents(place: &Place, behaviour: &str, words: &[&str]) -> Ended {

@@ -4,11 +4,10 @@
 
 mod common;
 
-use common::{Ended, Place, finish, rank_program, start, wait_until};
-use std::io::{BufRead, BufReader, Write};
+use common::{Ended, Place, fake_agent, finish, rank_program, start, wait_for_lines, wait_until};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 
 /// Seven hosts at radix 2: n1 and n2, below n1 n3 and n4, below n2 n5 and n6, below n3 n7.
 const HOSTS: &str = "n[1-7]:1";
@@ -82,37 +81,8 @@ impl Tree {
     }
 }
 
-fn wait_for_lines(child: &mut Child, count: usize) -> Vec<String> {
-    let mut reader = BufReader::with_capacity(1, child.stdout.take().unwrap());
-    let mut lines = Vec::new();
-    for _ in 0..count {
-        let mut line = String::new();
-        reader.read_line(&mut line).unwrap();
-        assert!(!line.is_empty(), "the output ended after {lines:?}");
-        lines.push(line);
-    }
-    child.stdout = Some(reader.into_inner());
-    lines
-}
-
 fn pattern(size: u32) -> Vec<u8> {
     (0..size).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
-}
-
-/// Stand-ins for agents, built once.
-fn fake_agent() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let rank = rank_program();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "rsrun", "--example", "fake_agent"]);
-        if common::binary().contains("/release/") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success(), "examples/fake_agent.rs cannot be built");
-        rank.with_file_name("fake_agent")
-    };
-    BUILT.get_or_init(build).clone()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs, missing_debug_implementations)]
 
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -111,6 +111,12 @@ pub fn rank_program() -> PathBuf {
     BUILT.get_or_init(|| example_program("rank")).clone()
 }
 
+/// The program `examples/fake_agent.rs`, a stand-in for agents.
+pub fn fake_agent() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| example_program("fake_agent")).clone()
+}
+
 /// A program of `examples/`. Plain `cargo test` builds it along, `cargo test --test NAME` does not.
 pub fn example_program(name: &str) -> PathBuf {
     let folder = Path::new(binary()).parent().unwrap();
@@ -203,6 +209,20 @@ pub fn finish(mut child: Child) -> Ended {
         stdout: out.join().unwrap().unwrap(),
         stderr: String::from_utf8_lossy(&err.join().unwrap().unwrap()).into_owned(),
     }
+}
+
+/// Waits for so many lines of output and keeps the rest.
+pub fn wait_for_lines(child: &mut Child, count: usize) -> Vec<String> {
+    let mut reader = BufReader::with_capacity(1, child.stdout.take().unwrap());
+    let mut lines = Vec::new();
+    for _ in 0..count {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "the output ended after {lines:?}");
+        lines.push(line);
+    }
+    child.stdout = Some(reader.into_inner());
+    lines
 }
 
 /// Waits until something is true, at most [`LIMIT`].
