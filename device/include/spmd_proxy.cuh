@@ -7,10 +7,10 @@
 // whose descriptor came before it.
 #pragma once
 #include "spmd_types.cuh"
+#include "spmd_memory.cuh"
+#include "spmd_errors.cuh"
 
 namespace spmd {
-
-__device__ __forceinline__ bool fail(const context_t &context, error_t code, u32 peer, u64 detail, u64 expected, u64 found);
 
 namespace proxy {
 
