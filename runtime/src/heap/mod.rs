@@ -6,7 +6,7 @@
 
 mod atomic;
 mod buffer;
-mod layout;
+pub mod layout;
 
 pub use atomic::{Atomic, Compare, SignalOp};
 pub use buffer::HeapBuffer;
