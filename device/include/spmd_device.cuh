@@ -24,6 +24,8 @@
 // kernel should then return: all members of a scope get the same answer.
 #pragma once
 #include "spmd_types.cuh"
+#include "spmd_memory.cuh"
+#include "spmd_errors.cuh"
 #include "spmd_proxy.cuh"
 #include "spmd_mlx5.cuh"
 
@@ -61,75 +63,6 @@ struct block_scope {
 constexpr thread_scope thread{};
 constexpr warp_scope warp{};
 constexpr block_scope block{};
-
-// ---- memory ---------------------------------------------------------------------------------------------------------
-
-// Orders everything before against everything after, for every observer in the system.
-__device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-
-__device__ __forceinline__ u64 load_relaxed(const u64 *from) {
-    u64 value;
-    asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
-    return value;
-}
-
-__device__ __forceinline__ u64 load_acquire(const u64 *from) {
-    u64 value;
-    asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
-    return value;
-}
-
-__device__ __forceinline__ void store_relaxed(u64 *to, u64 value) {
-    asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
-}
-
-__device__ __forceinline__ void add_relaxed(u64 *to, u64 value) {
-    asm volatile("red.relaxed.sys.add.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
-}
-
-// ---- errors ---------------------------------------------------------------------------------------------------------
-
-// Records the first error of this device; later ones are dropped. Always false.
-__device__ __forceinline__ bool fail(const context_t &context, error_t code, u32 peer, u64 detail, u64 expected,
-                                     u64 found) {
-    auto *record = reinterpret_cast<error_record_t *>(context.error);
-    if (atomicCAS_system(&record->code, (u32)ERROR_NONE, (u32)code) == ERROR_NONE) {
-        record->peer = peer;
-        record->detail = detail;
-        record->expected = expected;
-        record->found = found;
-        record->block = blockIdx.x;
-        record->thread = threadIdx.x;
-        fence_system();
-        *(volatile u32 *)&record->complete = 1;
-    }
-    return false;
-}
-
-// The clock of a wait. Looks at the clock and at the host's wish to stop once every 1,024 polls: both cost more than a poll.
-struct patience_t {
-    u32 polls = 0;
-    long long begun = 0;
-
-    // Whether to go on; otherwise the reason has been recorded.
-    __device__ __forceinline__ bool lasts(const context_t &context, error_t code, u32 peer, u64 detail, u64 expected,
-                                          u64 found) {
-        if ((++polls & 1023) != 0) return true;
-        return look(context, code, peer, detail, expected, found);
-    }
-
-    __device__ __noinline__ bool look(const context_t &context, error_t code, u32 peer, u64 detail, u64 expected,
-                                      u64 found) {
-        const long long now = clock64();
-        if (polls == 1024) begun = now;
-        const auto *record = reinterpret_cast<const volatile error_record_t *>(context.error);
-        if (record->stop != 0) return fail(context, ERROR_STOPPED, peer, detail, expected, found);
-        if (context.cycle_limit != 0 && (u64)(now - begun) > context.cycle_limit) {
-            return fail(context, code, peer, detail, expected, found);
-        }
-        return true;
-    }
-};
 
 // ---- peers ----------------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ enum error_t : u32 {
     ERROR_RING_STALLED = 5, // the proxy took no descriptor within the cycle limit
     ERROR_QUEUE = 6,        // the NIC completed with an error: `detail` is its syndrome
     ERROR_STOPPED = 7,      // the host asked all kernels to end, for example because a peer is gone
+    ERROR_PROXY = 8,        // the proxy could not carry out a request: `detail` is its position; the host knows why
 };
 
 // One rank as seen from this one; an array of `size` of them in device memory.

@@ -3,6 +3,8 @@
 /// Their names, as `#include` writes them, and their texts, each after those that it includes.
 pub const HEADERS: &[(&str, &str)] = &[
     ("spmd_types.cuh", include_str!("../include/spmd_types.cuh")),
+    ("spmd_memory.cuh", include_str!("../include/spmd_memory.cuh")),
+    ("spmd_errors.cuh", include_str!("../include/spmd_errors.cuh")),
     ("spmd_proxy.cuh", include_str!("../include/spmd_proxy.cuh")),
     ("spmd_mlx5.cuh", include_str!("../include/spmd_mlx5.cuh")),
     ("spmd_device.cuh", include_str!("../include/spmd_device.cuh")),

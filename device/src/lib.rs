@@ -6,3 +6,6 @@
 
 pub mod context;
 pub mod header;
+#[cfg(all(test, not(loom)))]
+mod host_compiler;
+pub mod proxy;
