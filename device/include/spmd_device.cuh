@@ -277,12 +277,107 @@ __device__ inline bool wait_signal(const context_t &context, const u64 *signal, 
     if (scope.index() == 0) {
         patience_t patience;
         u64 found;
-        while (!holds(found = load_acquire(signal), compare, value)) {
+        while (!holds(found = load_relaxed(signal), compare, value)) {
             if (!patience.lasts(context, ERROR_TIMEOUT, ~0u, (u64)signal - context.heap, value, found)) {
                 seen = false;
                 break;
             }
         }
+        acquire(signal);
+    }
+    return scope.all(seen);
+}
+
+// ---- small messages -------------------------------------------------------------------------------------------------
+
+// Eight bytes and the mark that says which message they are of, written by one 16-byte store that nobody sees half of
+// (st.b128 of the PTX memory model). A slot for messages of up to `capacity` bytes is small_packets(capacity) packets in
+// the heap, zero at first; messages into one slot carry ascending marks, from 1 on. The receiver must have taken a message
+// before the next one is sent into its slot: two slots in turn do for a ping-pong or an exchange.
+struct alignas(16) packet_t {
+    u64 data;
+    u64 mark;
+};
+
+constexpr __host__ __device__ u64 small_packets(u64 capacity) { return (capacity + 7) / 8 + 1; }
+
+__device__ __forceinline__ void store_packet(packet_t *to, u64 data, u64 mark) {
+    asm volatile("{ .reg .b128 both; mov.b128 both, {%1, %2}; st.relaxed.sys.global.b128 [%0], both; }" ::"l"(to), "l"(data),
+                 "l"(mark)
+                 : "memory");
+}
+
+__device__ __forceinline__ packet_t load_packet(const packet_t *from) {
+    packet_t packet;
+    asm volatile("{ .reg .b128 both; ld.relaxed.sys.global.b128 both, [%2]; mov.b128 {%0, %1}, both; }"
+                 : "=l"(packet.data), "=l"(packet.mark)
+                 : "l"(from)
+                 : "memory");
+    return packet;
+}
+
+// Waits for a packet of this mark.
+__device__ __forceinline__ bool wait_packet(const context_t &context, const packet_t *from, u64 mark, u32 peer, u64 &data) {
+    packet_t packet = load_packet(from);
+    for (patience_t patience; packet.mark != mark; packet = load_packet(from)) {
+        if (!patience.lasts(context, ERROR_TIMEOUT, peer, (u64)from - context.heap, mark, packet.mark)) return false;
+    }
+    data = packet.data;
+    return true;
+}
+
+__device__ __forceinline__ u64 load_small(const void *source, u64 at, u64 bytes) {
+    const u8 *from = static_cast<const u8 *>(source) + at;
+    if (((u64)from & 7) == 0 && at + 8 <= bytes) return *reinterpret_cast<const u64 *>(from);
+    u64 data = 0;
+    for (u32 i = 0; i < 8 && at + i < bytes; ++i) data |= (u64)from[i] << (8 * i);
+    return data;
+}
+
+__device__ __forceinline__ void store_small(void *destination, u64 at, u64 bytes, u64 data) {
+    u8 *to = static_cast<u8 *>(destination) + at;
+    if (((u64)to & 7) == 0 && at + 8 <= bytes) {
+        *reinterpret_cast<u64 *>(to) = data;
+        return;
+    }
+    for (u32 i = 0; i < 8 && at + i < bytes; ++i) to[i] = (u8)(data >> (8 * i));
+}
+
+// A message of at most a few KiB into a slot of `peer`, without any fence. To peers that are not mapped it goes as a put
+// with a signal in the last packet of the slot.
+template <class Scope = thread_scope>
+__device__ inline bool send_small(const context_t &context, packet_t *slot, const void *source, u64 bytes, u64 capacity,
+                                  u64 mark, u32 peer, Scope scope = {}) {
+    u64 offset;
+    if (!place(context, slot, small_packets(capacity) * sizeof(packet_t), peer, offset)) return false;
+    if (bytes > capacity) return fail(context, ERROR_RANGE, peer, offset, bytes, capacity);
+    const peer_t to = peer_of(context, peer);
+    if (to.base == 0 || to.way != WAY_MAPPED) {
+        u64 *signal = &slot[small_packets(capacity) - 1].mark;
+        return put_signal(context, slot, source, bytes, signal, mark, SIGNAL_SET, peer, scope);
+    }
+    packet_t *packets = reinterpret_cast<packet_t *>(to.base + offset);
+    for (u64 i = scope.index(); i * 8 < bytes; i += scope.count()) {
+        store_packet(packets + i, load_small(source, i * 8, bytes), mark);
+    }
+    return true;
+}
+
+// Takes the message of this mark out of one's own slot; `peer` is its sender.
+template <class Scope = thread_scope>
+__device__ inline bool receive_small(const context_t &context, void *destination, const packet_t *slot, u64 bytes,
+                                     u64 capacity, u64 mark, u32 peer, Scope scope = {}) {
+    if (peer >= context.size) return fail(context, ERROR_RANK, ~0u, peer, context.size, 0);
+    bool seen = true;
+    if (peer_of(context, peer).way != WAY_MAPPED) {
+        if (!wait_signal(context, &slot[small_packets(capacity) - 1].mark, AT_LEAST, mark, scope)) return false;
+        copy(destination, slot, bytes, scope);
+        return scope.all(true);
+    }
+    for (u64 i = scope.index(); seen && i * 8 < bytes; i += scope.count()) {
+        u64 data = 0;
+        seen = wait_packet(context, slot + i, mark, peer, data);
+        if (seen) store_small(destination, i * 8, bytes, data);
     }
     return scope.all(seen);
 }

@@ -5,10 +5,10 @@
 // that peer.
 #pragma once
 #include "spmd_types.cuh"
+#include "spmd_memory.cuh"
+#include "spmd_errors.cuh"
 
 namespace spmd {
-
-__device__ __forceinline__ bool fail(const context_t &context, error_t code, u32 peer, u64 detail, u64 expected, u64 found);
 
 namespace mlx5 {
 

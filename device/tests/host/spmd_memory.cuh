@@ -7,7 +7,7 @@
 
 #define __device__
 #define __forceinline__ inline
-#define __noinline__ inline
+#define __noinline__
 
 namespace spmd {
 
@@ -20,6 +20,7 @@ inline u64 load_acquire(const u64 *from) {
     if (++polls % 64 == 0) sched_yield();
     return __atomic_load_n(from, __ATOMIC_ACQUIRE);
 }
+inline void acquire(const u64 *word) { load_acquire(word); }
 inline void store_relaxed(u64 *to, u64 value) { __atomic_store_n(to, value, __ATOMIC_RELAXED); }
 inline u32 load_relaxed_32(const u32 *from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
 inline u32 load_acquire_32(const u32 *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
