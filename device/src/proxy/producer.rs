@@ -1,10 +1,6 @@
 //! A producer on the CPU: what `spmd_proxy.cuh` does in a kernel, for threads of the host and for tests without a GPU.
 
-use super::{
-    layout::Request,
-    memory::Ring,
-    ring::{self},
-};
+use super::{layout::Request, memory::Ring, ring};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -54,8 +50,7 @@ impl Producer {
         if self.ring.failed_word().load(Ordering::Acquire) != 0 {
             return Err(self.reason());
         }
-        let mut wait = self.waiting();
-        let pushed = ring::push(&self.ring, &words, || wait());
+        let pushed = ring::push(&self.ring, &words, self.waiting());
         if pushed.is_err() {
             self.ring.failed_word().store(1, Ordering::Release);
         }
