@@ -2,7 +2,7 @@
 //
 // A kernel gets one argument, `spmd::context_t`, from Rust's `Device::context()`. Destinations and signals are named by
 // their address in this rank's own heap: the same object has the same offset in the heap of every rank. Sources and results
-// may be anywhere on this device.
+// may be anywhere in this device's global memory.
 //
 // Scope. Every call says who makes it: `spmd::thread`, `spmd::warp` (all 32 lanes, converged) or `spmd::block` (all
 // threads). All members call with the same arguments. A source must be ready for every member, as after __syncthreads().

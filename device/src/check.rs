@@ -16,6 +16,7 @@ use cudarc::{
 };
 use spmd::Communicator;
 use spmd_collectives::Collectives;
+use std::sync::Arc;
 
 /// `CHECK_WORDS` of the kernels: words of each row.
 pub(crate) const ROW_WORDS: usize = 512;
@@ -25,7 +26,7 @@ pub(crate) const ROW_WORDS: usize = 512;
 pub(crate) fn arrives(
     communicator: &Communicator,
     gpu: &Gpu,
-    stream: &CudaStream,
+    stream: &Arc<CudaStream>,
     context: &KernelContext,
 ) -> Result<std::result::Result<(), String>> {
     let size = communicator.size();

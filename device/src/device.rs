@@ -56,7 +56,7 @@ struct Inner {
     nvrtc: String,
     _peers: CudaSlice<u64>,
     // After what uses it.
-    heap: Heap,
+    _heap: Heap,
 }
 
 /// Where the heap lies.
@@ -123,8 +123,7 @@ impl Device {
             }
         }
         let facts = Facts { asked, ranks: size, hosts, mapped, mlx5: Err("no queue pair has been set up".into()) };
-        let choice = choose(&facts)
-            .map_err(|reason| Error::Way { way: snapshot.get(keys::DEVICE_WAY), reason })?;
+        let choice = choose(&facts).map_err(|reason| Error::Way { way: snapshot.get(keys::DEVICE_WAY), reason })?;
         if let (Some(warning), 0) = (&choice.warning, rank) {
             eprintln!("device: {warning}");
         }
@@ -147,17 +146,16 @@ impl Device {
         };
         stream.synchronize().map_err(failed("setting up the GPU"))?;
         let what = match &heap {
-            Heap::Near(heap) => format!("{} bytes of the GPU's memory, {reserved} of them for collectives", heap.bytes()),
-            Heap::Far(heap) => format!("{} bytes of the host's memory, registered with the GPU", heap.bytes()),
+            Heap::Near(heap) => {
+                format!("{} bytes of the GPU's memory, {reserved} of them for collectives", heap.bytes())
+            }
+            Heap::Far(heap) => {
+                let by = heap.proxy().processor().map_or("the kernel's choice".into(), |number| number.to_string());
+                format!("{} bytes of the host's memory, registered with the GPU; proxy on processor {by}", heap.bytes())
+            }
         };
-        let explanation = Explanation {
-            rank,
-            size,
-            gpu: gpu.name.clone(),
-            gpu_why: gpu.why.clone(),
-            heap: what,
-            choice,
-        };
+        let explanation =
+            Explanation { rank, size, gpu: gpu.name.clone(), gpu_why: gpu.why.clone(), heap: what, choice };
         if rank == 0 && snapshot.get(keys::REPORT_EXPLAIN) == "text" {
             eprint!("{explanation}");
         }
@@ -174,7 +172,7 @@ impl Device {
             collectives,
             explanation,
             _peers: peers,
-            heap,
+            _heap: heap,
         };
         // Nobody puts before everybody is set up.
         inner.communicator.barrier()?;

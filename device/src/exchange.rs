@@ -78,8 +78,7 @@ pub(crate) fn descriptors(near: &Communicator, own: BorrowedFd<'_>) -> Result<Ve
 
 fn listen(name: &[u8]) -> Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket =
-        socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None).map_err(system("making a socket"))?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None).map_err(system("making a socket"))?;
     let address = SocketAddrUnix::new_abstract_name(name).map_err(system("naming a socket"))?;
     bind(&socket, &address).map_err(system("naming a socket"))?;
     Ok(socket)

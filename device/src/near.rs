@@ -44,9 +44,7 @@ impl NearHeap {
             .into_iter()
             .map(|descriptor| match descriptor {
                 None => Mapping::new(gpu, own.clone()),
-                Some(descriptor) => {
-                    Mapping::new(gpu, Arc::new(Physical::import(gpu, descriptor.as_fd(), bytes)?))
-                }
+                Some(descriptor) => Mapping::new(gpu, Arc::new(Physical::import(gpu, descriptor.as_fd(), bytes)?)),
             })
             .collect::<Result<Vec<_>>>();
         Ok(agree(near, mappings)?.map(|mappings| NearHeap { mappings, rank: near.rank(), bytes }))

@@ -124,7 +124,9 @@ impl Nvrtc {
     unsafe fn function<F: Copy>(&self, name: &str) -> Result<F> {
         // SAFETY: as promised by the caller.
         let symbol = unsafe { self.library.get::<F>(name.as_bytes()) };
-        symbol.map(|symbol| *symbol).map_err(|error| Error::Compile { reason: format!("this NVRTC has no {name}: {error}") })
+        symbol
+            .map(|symbol| *symbol)
+            .map_err(|error| Error::Compile { reason: format!("this NVRTC has no {name}: {error}") })
     }
 
     fn done(&self, result: c_int) -> Result<()> {

@@ -181,7 +181,11 @@ impl Device {
         }
         let refuse = |reason: String| Error::Heap { operation: "all_reduce", reason };
         let state = self.collectives().ok_or_else(|| {
-            refuse(format!("the ranks' GPUs do not map each other (the way is {}): {}", self.choice().way, self.choice().why))
+            refuse(format!(
+                "the ranks' GPUs do not map each other (the way is {}): {}",
+                self.choice().way,
+                self.choice().why
+            ))
         })?;
         let algorithm = asked.unwrap_or_else(|| Algorithm::choose(size, bytes, state.capacity));
         if algorithm == Algorithm::OneShot && bytes > state.capacity {
@@ -195,7 +199,13 @@ impl Device {
         let launched = match algorithm {
             Algorithm::OneShot => {
                 let mut builder = stream.launch_builder(&one_shot);
-                builder.arg(self.context()).arg(buffer.argument()).arg(buffer.argument()).arg(&bytes).arg(&op).arg(&root);
+                builder
+                    .arg(self.context())
+                    .arg(buffer.argument())
+                    .arg(buffer.argument())
+                    .arg(&bytes)
+                    .arg(&op)
+                    .arg(&root);
                 // SAFETY: the arguments are those of kernels/collectives.cu; the buffer is in the heap.
                 unsafe { builder.launch(launch) }
             }

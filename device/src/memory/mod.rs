@@ -2,8 +2,8 @@
 //!
 //! Knows the driver, and nothing of ranks.
 
-mod pinned;
 mod physical;
+mod pinned;
 mod registered;
 
 pub(crate) use physical::{Mapping, Physical};

@@ -55,11 +55,9 @@ impl Physical {
         self.gpu.bind()?;
         let mut descriptor = -1_i32;
         // SAFETY: for this type of handle the driver writes an `int`.
-        unsafe {
-            sys::cuMemExportToShareableHandle((&raw mut descriptor).cast(), self.handle, DESCRIPTOR, 0)
-        }
-        .result()
-        .map_err(failed("making a file descriptor of the GPU's memory"))?;
+        unsafe { sys::cuMemExportToShareableHandle((&raw mut descriptor).cast(), self.handle, DESCRIPTOR, 0) }
+            .result()
+            .map_err(failed("making a file descriptor of the GPU's memory"))?;
         // SAFETY: the driver has just opened it for us.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
