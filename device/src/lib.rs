@@ -5,7 +5,7 @@
 //! runtime `spmd` by its public interface, and loads the CUDA driver only when a program asks for a device.
 //!
 //! ```no_run
-//! use cudarc::driver::{LaunchConfig, PushKernelArg};
+//! use spmd_device::cudarc::driver::{LaunchConfig, PushKernelArg};
 //! use spmd::prelude::*;
 //! use spmd_device::{Device, Kernels};
 //!
@@ -65,6 +65,10 @@ mod near;
 #[cfg(not(loom))]
 mod nvrtc;
 pub mod proxy;
+
+/// The bindings of the CUDA driver that this crate uses: contexts, streams and graphs of a program are those.
+#[cfg(not(loom))]
+pub use cudarc;
 
 #[cfg(not(loom))]
 pub use buffer::DeviceBuffer;

@@ -10,6 +10,7 @@ mod experiment;
 mod fuzz;
 mod help;
 mod lab;
+mod nvrtc;
 mod packages;
 mod peers;
 mod setup;
