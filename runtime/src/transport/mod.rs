@@ -14,10 +14,12 @@ pub(crate) mod tcp;
 pub(crate) mod verbs;
 
 use crate::{
-    error::Result,
+    error::{LinkError, Result},
     protocol::{Capabilities, Tier},
+    statistics::DeviceStatistics,
 };
 use record::{Header, Payload};
+use std::sync::Arc;
 
 /// Takes what a transport has received.
 pub(crate) trait Sink {
@@ -37,6 +39,8 @@ pub(crate) enum Departure {
     Finished,
     /// The connection to it broke or cannot be made.
     Lost(String),
+    /// A network device gave the connection up.
+    Broken(Arc<LinkError>),
 }
 
 /// One way to move records between ranks. Ranks are those of the world.
@@ -53,6 +57,19 @@ pub(crate) trait Transport: Send {
 
     /// Tells what it has counted: names and numbers of its own.
     fn counters(&self, _tell: &mut dyn FnMut(&'static str, u64)) {}
+
+    /// Tells what it has counted for one peer.
+    fn link_counters(&self, _peer: usize, _tell: &mut dyn FnMut(&'static str, u64)) {}
+
+    /// What its network device has counted since this rank opened it.
+    fn device(&self) -> Option<DeviceStatistics> {
+        None
+    }
+
+    /// Why TCP takes its place for this peer, where it does.
+    fn fallen_back(&self, _peer: usize) -> Option<&str> {
+        None
+    }
 
     /// Before the rank sleeps on its descriptors: from now on, everything that makes `poll` worth calling wakes it.
     /// The caller polls once more before it sleeps.

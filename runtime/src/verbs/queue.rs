@@ -27,8 +27,11 @@ pub(crate) enum Outcome {
     Received { immediate: u32, bytes: usize },
     /// A request failed, and with it its queue pair.
     Failed {
-        /// The library's words, with the device's own code.
+        /// The library's words.
         reason: String,
+        status: i32,
+        /// The device's own code.
+        vendor_code: u32,
         /// Only because another one has failed before.
         flushed: bool,
     },
@@ -191,7 +194,9 @@ fn completion(entry: &sys::Wc) -> Completion {
         }
         (sys::WC_SUCCESS, _) => Outcome::Sent,
         (status, _) => Outcome::Failed {
-            reason: format!("{} (status {status}, vendor code {:#x})", status_text(status), entry.vendor_err),
+            reason: status_text(status),
+            status,
+            vendor_code: entry.vendor_err,
             flushed: status == sys::WC_WR_FLUSH_ERR,
         },
     };

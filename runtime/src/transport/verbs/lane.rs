@@ -65,6 +65,11 @@ pub(super) struct Counts {
 }
 
 impl Counts {
+    /// Of all lanes of a link.
+    pub(super) fn sum<'a>(lanes: impl IntoIterator<Item = &'a Lane>) -> Self {
+        lanes.into_iter().fold(Counts::default(), |sum, lane| sum.plus(lane.counts))
+    }
+
     pub(super) fn plus(self, other: Self) -> Self {
         Counts {
             posts: self.posts + other.posts,

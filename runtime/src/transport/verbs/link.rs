@@ -19,8 +19,8 @@ pub(super) enum Link {
     /// Our ends are offered; records wait.
     Agreeing(Box<Agreeing>),
     Open(Box<Open>),
-    /// RDMA does not reach it.
-    Tcp,
+    /// RDMA does not reach it, for this reason.
+    Tcp(String),
     Gone,
 }
 
@@ -86,7 +86,22 @@ pub(super) struct Open {
     pub(super) finished: bool,
     said_farewell: bool,
     /// Why nothing reaches it any more.
-    pub(super) failed: Option<String>,
+    pub(super) failed: Option<Failure>,
+}
+
+/// Why nothing reaches a peer any more.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// TCP says that it is gone.
+    Lost(String),
+    /// A request failed, or what the device reports cannot be.
+    Device { reason: String, status: i32, vendor_code: u32 },
+}
+
+impl From<String> for Failure {
+    fn from(reason: String) -> Self {
+        Failure::Device { reason, status: 0, vendor_code: 0 }
+    }
 }
 
 impl Open {
@@ -127,7 +142,7 @@ impl Open {
         match result {
             Ok(value) => Some(value),
             Err(reason) => {
-                self.failed.get_or_insert(reason);
+                self.failed.get_or_insert(reason.into());
                 None
             }
         }

@@ -17,16 +17,18 @@ use super::{
 };
 use crate::{
     config::{Snapshot, keys},
-    error::{Context, Error, Result},
+    error::{Context, Error, LinkError, Result},
     protocol::{Capabilities, Channels, DirectRead, Tier},
+    statistics::DeviceStatistics,
     transport::record::HEADER,
-    verbs::{Completion, Completions, Device, Outcome, VerbsError, Wanted},
+    verbs::{Completion, Completions, Device, Outcome, PortCounters, VerbsError, Wanted},
 };
 use agree::Message;
 use lane::{Counts, Lane};
-use link::{Agreeing, Link, Open};
+use link::{Agreeing, Failure, Link, Open};
 use settings::Recipes;
 use std::{
+    collections::BTreeMap,
     net::IpAddr,
     os::fd::BorrowedFd,
     sync::Arc,
@@ -67,6 +69,8 @@ pub(crate) struct Verbs {
     fallback: bool,
     /// The device and its completions; or why there is none.
     device: std::result::Result<(Arc<Device>, Completions), String>,
+    /// What the device's port counts, where there is one.
+    counted: Option<PortCounters>,
     links: Vec<Link>,
     /// Peers whose channels are open.
     open: Vec<usize>,
@@ -82,8 +86,8 @@ pub(crate) struct Verbs {
     found: Vec<Completion>,
     said_why: bool,
     leaving: bool,
-    /// What connections that are gone have counted.
-    over: Counts,
+    /// What connections that are gone have counted, by peer.
+    over: BTreeMap<usize, Counts>,
 }
 
 impl Verbs {
@@ -104,6 +108,7 @@ impl Verbs {
             recipes: Recipes::new(settings.snapshot, settings.hint)?,
             fallback: settings.fallback,
             device: Err(String::new()),
+            counted: None,
             links: (0..settings.size).map(|_| Link::Idle).collect(),
             open: Vec::new(),
             agreeing: Vec::new(),
@@ -114,10 +119,13 @@ impl Verbs {
             found: Vec::new(),
             said_why: false,
             leaving: false,
-            over: Counts::default(),
+            over: BTreeMap::new(),
         };
         match opened {
-            Ok(opened) => verbs.device = Ok(opened),
+            Ok(opened) => {
+                verbs.counted = Some(opened.0.counters());
+                verbs.device = Ok(opened);
+            }
             Err(error) if !settings.fallback => {
                 let reason = format!("{error}; transport.allow does not allow tcp instead");
                 return Err(Error::Bootstrap { reason });
@@ -186,7 +194,7 @@ impl Verbs {
                 self.say_why(reason);
             }
         }
-        self.links[peer] = Link::Tcp;
+        self.links[peer] = Link::Tcp(reason.to_string());
         if !self.fallback {
             self.links[peer] = Link::Gone;
             self.lost.push((peer, format!("RDMA does not reach it: {reason}")));
@@ -207,8 +215,8 @@ impl Verbs {
                         agreeing.offers = Some(offers);
                         self.connect(peer)?;
                     }
-                    Link::Tcp => {
-                        let reason = self.device.as_ref().err().cloned().unwrap_or_default();
+                    Link::Tcp(reason) => {
+                        let reason = reason.clone();
                         self.say(peer, &Message::Refuse { reason });
                     }
                     _ => {}
@@ -326,13 +334,17 @@ impl Verbs {
         }
         let Link::Open(open) = &mut self.links[peer] else { return };
         let outcome = match completion.outcome {
-            Outcome::Sent => open.lanes[channel].sent(),
-            Outcome::Received { immediate, bytes } => open.lanes[channel].received(immediate, bytes),
+            Outcome::Sent => open.lanes[channel].sent().map_err(Failure::from),
+            Outcome::Received { immediate, bytes } => {
+                open.lanes[channel].received(immediate, bytes).map_err(Failure::from)
+            }
             Outcome::Failed { flushed: true, .. } => return,
-            Outcome::Failed { reason, .. } => Err(reason),
+            Outcome::Failed { reason, status, vendor_code, .. } => {
+                Err(Failure::Device { reason, status, vendor_code })
+            }
         };
-        if let Err(reason) = outcome {
-            open.failed.get_or_insert(reason);
+        if let Err(failure) = outcome {
+            open.failed.get_or_insert(failure);
             // It may have left: the socket tells.
             self.since_tcp = TCP_EVERY;
         }
@@ -355,7 +367,7 @@ impl Verbs {
             match (&mut self.links[peer], departure) {
                 (Link::Open(open), Departure::Finished) => open.finished = true,
                 (Link::Open(open), Departure::Lost(reason)) => {
-                    open.failed = Some(reason);
+                    open.failed = Some(Failure::Lost(reason));
                 }
                 (_, departure) => {
                     self.drop_link(peer);
@@ -375,7 +387,11 @@ impl Verbs {
         }
         let departure = match &open.failed {
             _ if open.is_over() => Departure::Finished,
-            Some(reason) if may_fail && moved == 0 => Departure::Lost(reason.clone()),
+            Some(Failure::Lost(reason)) if may_fail && moved == 0 => Departure::Lost(reason.clone()),
+            Some(Failure::Device { reason, status, vendor_code }) if may_fail && moved == 0 => {
+                let (reason, status, vendor_code) = (reason.clone(), *status, *vendor_code);
+                Departure::Broken(Arc::new(self.link_error(reason, status, vendor_code)))
+            }
             _ => return Ok(moved > 0),
         };
         self.drop_link(peer);
@@ -383,10 +399,32 @@ impl Verbs {
         Ok(true)
     }
 
+    /// What the connection to a peer has counted, also when it is gone.
+    fn counts_of(&self, peer: usize) -> Counts {
+        match &self.links[peer] {
+            Link::Open(open) => Counts::sum(&open.lanes),
+            _ => self.over.get(&peer).copied().unwrap_or_default(),
+        }
+    }
+
+    /// What there is to say of a connection that has failed.
+    fn link_error(&self, reason: String, status: i32, vendor_code: u32) -> LinkError {
+        let device = self.device.as_ref().map_or_else(Clone::clone, |(device, _)| device.name());
+        let counted = self.counted.iter().flat_map(PortCounters::since);
+        LinkError {
+            device,
+            reason,
+            status,
+            vendor_code,
+            gives_up_after: settings::gives_up_after(&self.recipes.bulk.attributes),
+            counters: counted.map(|counter| (counter.name, counter.count)).collect(),
+        }
+    }
+
     /// Nothing is brought to a peer or taken from it any more.
     fn drop_link(&mut self, peer: usize) {
         if let Link::Open(open) = std::mem::replace(&mut self.links[peer], Link::Gone) {
-            self.over = open.lanes.iter().fold(self.over, |sum, lane| sum.plus(lane.counts));
+            self.over.insert(peer, Counts::sum(&open.lanes));
         }
         self.open.retain(|other| *other != peer);
         self.agreeing.retain(|other| *other != peer);
@@ -447,7 +485,7 @@ impl Transport for Verbs {
     fn push(&mut self, peer: usize, header: &Header, payload: &[u8], tier: Tier, later: bool) -> Result<bool> {
         match &mut self.links[peer] {
             Link::Open(open) => Ok(open.push(header, payload, tier, later)),
-            Link::Tcp => self.tcp.push(peer, header, payload, tier, later),
+            Link::Tcp(_) => self.tcp.push(peer, header, payload, tier, later),
             Link::Idle => {
                 self.begin(peer)?;
                 Ok(false)
@@ -487,11 +525,29 @@ impl Transport for Verbs {
     }
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
-        let lanes =
-            self.links.iter().filter_map(|link| if let Link::Open(open) = link { Some(&open.lanes) } else { None });
-        let counts = lanes.flatten().fold(self.over, |sum, lane| sum.plus(lane.counts));
-        counts.tell(tell);
+        let links = (0..self.links.len()).map(|peer| self.counts_of(peer));
+        links.fold(Counts::default(), Counts::plus).tell(tell);
         self.tcp.counters(tell);
+    }
+
+    fn link_counters(&self, peer: usize, tell: &mut dyn FnMut(&'static str, u64)) {
+        let counts = self.counts_of(peer);
+        if counts != Counts::default() {
+            counts.tell(tell);
+        }
+    }
+
+    fn device(&self) -> Option<DeviceStatistics> {
+        let ((device, _), counted) = (self.device.as_ref().ok()?, self.counted.as_ref()?);
+        Some(DeviceStatistics { device: device.name(), counters: counted.since() })
+    }
+
+    fn fallen_back(&self, peer: usize) -> Option<&str> {
+        match (&self.device, self.links.get(peer)?) {
+            (_, Link::Tcp(reason)) => Some(reason),
+            (Err(reason), _) => Some(reason),
+            _ => None,
+        }
     }
 
     fn arm(&mut self) {

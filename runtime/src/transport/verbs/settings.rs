@@ -89,6 +89,12 @@ impl Recipes {
     }
 }
 
+/// After how long a device gives up a peer that does not answer: the first try and every retry wait for at least the
+/// time-out. `None`: never.
+pub(super) fn gives_up_after(attributes: &Attributes) -> Option<Duration> {
+    attributes.ack_timeout.time().map(|time| time * (1 + u32::from(attributes.retries)))
+}
+
 /// What differs between the attributes that were asked for and those that a device has. A smaller MTU is no deviation:
 /// the ports decide it.
 pub(super) fn deviations(asked: &Attributes, has: &Attributes) -> Vec<String> {
@@ -123,6 +129,16 @@ mod tests {
         assert!(low.attributes.rnr_timer.time() < recipes.bulk.attributes.rnr_timer.time());
         let whole = Recipes::new(&snapshot, usize::MAX).unwrap().low.unwrap();
         assert!(whole.ring.largest() >= MOST_LOW && whole.ring.bytes() <= 8 * MOST_LOW);
+    }
+
+    #[test]
+    fn a_silent_peer_is_given_up_after_the_first_try_and_every_retry() {
+        let asked = Recipes::new(&Snapshot::defaults(), 0).unwrap().bulk.attributes;
+        let with = |code, retries| Attributes { ack_timeout: AckTimeout::from_code(code), retries, ..asked };
+        assert_eq!(gives_up_after(&with(14, 7)), Some(Duration::from_nanos(8 * 67_108_864)));
+        assert_eq!(gives_up_after(&with(14, 0)), Some(Duration::from_nanos(67_108_864)));
+        assert_eq!(gives_up_after(&with(0, 7)), None, "a time-out of zero is for ever");
+        assert!(gives_up_after(&with(31, 7)).is_some(), "the longest fits");
     }
 
     #[test]
