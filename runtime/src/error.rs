@@ -229,7 +229,9 @@ impl fmt::Display for LinkError {
             write!(f, " (status {status}, vendor code {vendor_code:#x})")?;
         }
         match gives_up_after {
-            Some(time) => write!(f, "; it gives up a silent peer after {time:?} or more (verbs.timeout, verbs.retries)")?,
+            Some(time) => {
+                write!(f, "; it gives up a silent peer after {time:?} or more (verbs.timeout, verbs.retries)")?
+            }
             None => write!(f, "; it waits for a silent peer for ever (verbs.timeout, verbs.retries)")?,
         }
         let mut separator = "; the port has counted ";

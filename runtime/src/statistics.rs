@@ -190,12 +190,7 @@ impl fmt::Display for Meaning {
 }
 
 impl PeerStatistics {
-    pub(crate) fn new(
-        peer: usize,
-        transport: &str,
-        counters: &PeerCounters,
-        link: Vec<(String, u64)>,
-    ) -> Option<Self> {
+    pub(crate) fn new(peer: usize, transport: &str, counters: &PeerCounters, link: Vec<(String, u64)>) -> Option<Self> {
         let PeerCounters { sent, received, stalls } = *counters;
         let sent: Vec<_> = Path::ALL.into_iter().zip(sent).filter(|(_, tally)| *tally != Tally::default()).collect();
         let anything = !sent.is_empty() || received != Received::default() || stalls > 0 || !link.is_empty();

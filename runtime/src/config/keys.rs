@@ -143,6 +143,10 @@ table! {
     /// Work requests of a connection that may be under way.
     VERBS_SEND_DEPTH: u64 = "verbs.send_depth", Kind::Count { default: 256, range: 16..=16384 }, read by "RDMA transport";
 
+    /// Receives that are kept posted for each connection. Zero: one for every credit that the peer has, so that a receiver
+    /// is always ready. Fewer show what happens when it is not.
+    VERBS_RECEIVES: u64 = "verbs.receives", Kind::Count { default: 0, range: 0..=16384 }, read by "RDMA transport";
+
     /// The largest record, header of 48 bytes included, that travels within its work request; less where the device takes
     /// less.
     VERBS_INLINE: u64 = "verbs.inline", bytes(220, 0..=KIB), read by "RDMA transport";

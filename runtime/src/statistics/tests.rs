@@ -14,7 +14,11 @@ fn rank(rank: usize, peers: Vec<PeerStatistics>) -> Statistics {
         complete: rank != 1,
         peers,
         waits: Waits { spins: 10, yields: 2, sleeps: 1 },
-        transports: vec![TransportStatistics { transport: "shm".into(), counters: vec![("wake-ups".into(), 3)], device: None }],
+        transports: vec![TransportStatistics {
+            transport: "shm".into(),
+            counters: vec![("wake-ups".into(), 3)],
+            device: None,
+        }],
     }
 }
 

@@ -69,8 +69,13 @@ fn meaning(name: &str) -> Option<Meaning> {
         | "req_rnr_retries_exceeded"
         | "retry_exceeded_err"
         | "retry_rnr_exceeded_err" => Meaning::GaveUp,
-        "rp_cnp_handled" | "rp_cnp_ignored" | "np_cnp_sent" | "np_ecn_marked_roce_packets" | "roce_slow_restart"
-        | "roce_slow_restart_cnps" | "roce_slow_restart_trans" => Meaning::Congestion,
+        "rp_cnp_handled"
+        | "rp_cnp_ignored"
+        | "np_cnp_sent"
+        | "np_ecn_marked_roce_packets"
+        | "roce_slow_restart"
+        | "roce_slow_restart_cnps"
+        | "roce_slow_restart_trans" => Meaning::Congestion,
         "link_downed" => Meaning::LinkDown,
         _ => return None,
     })

@@ -21,7 +21,7 @@ const BATCH: usize = 32;
 const RESERVED: u32 = 2;
 /// Receives beyond one a unit: for credits, and the request that asks for the last completion.
 const SPARE: u32 = MOST_CREDITS + 4;
-/// Receives that are posted again together.
+/// Receives that are posted again together, at most.
 const RECEIVES: usize = 16;
 
 type Result<T> = std::result::Result<T, String>;
@@ -44,6 +44,8 @@ pub(super) struct Lane {
     arrived: VecDeque<Arrival>,
     /// Receives that were used up and are to be posted again.
     used: usize,
+    /// So many are posted together.
+    together: usize,
     /// The name of its requests; receives add one.
     id: u64,
     pub(super) counts: Counts,
@@ -102,7 +104,8 @@ impl Lane {
         let size = recipe.ring;
         let shape = Shape { send_depth: recipe.send_depth, receive_depth: size.units + SPARE, inline: recipe.inline };
         let mut pair = QueuePair::new(device, completions, shape, random)?;
-        pair.post_receives(shape.receive_depth as usize, id + 1)?;
+        let receives = recipe.receives.map_or(shape.receive_depth, |few| few.min(shape.receive_depth)) as usize;
+        pair.post_receives(receives, id + 1)?;
         Ok(Lane {
             ring: Region::incoming(device, size.bytes())?,
             copy: Region::outgoing(device, size.bytes())?,
@@ -114,6 +117,7 @@ impl Lane {
             batch: Vec::new(),
             arrived: VecDeque::new(),
             used: 0,
+            together: RECEIVES.min(receives),
             id,
             counts: Counts::default(),
             pair,
@@ -197,7 +201,7 @@ impl Lane {
     /// The peer has written and sent this number.
     pub(super) fn received(&mut self, number: u32, bytes: usize) -> Result<()> {
         self.used += 1;
-        if self.used >= RECEIVES {
+        if self.used >= self.together {
             self.post_receives()?;
         }
         match Notice::from_number(number) {

@@ -339,9 +339,7 @@ impl Verbs {
                 open.lanes[channel].received(immediate, bytes).map_err(Failure::from)
             }
             Outcome::Failed { flushed: true, .. } => return,
-            Outcome::Failed { reason, status, vendor_code, .. } => {
-                Err(Failure::Device { reason, status, vendor_code })
-            }
+            Outcome::Failed { reason, status, vendor_code, .. } => Err(Failure::Device { reason, status, vendor_code }),
         };
         if let Err(failure) = outcome {
             open.failed.get_or_insert(failure);

@@ -18,6 +18,8 @@ pub(super) struct Recipe {
     pub(super) ring: Size,
     pub(super) send_depth: u32,
     pub(super) inline: u32,
+    /// Receives kept posted, where it is not one for every credit.
+    pub(super) receives: Option<u32>,
     pub(super) attributes: Attributes,
     pub(super) signal_all: bool,
 }
@@ -64,6 +66,7 @@ impl Recipes {
             ring: Size { units: UNITS, unit: number(keys::VERBS_RING_BYTES) / UNITS as usize },
             send_depth: narrow(keys::VERBS_SEND_DEPTH),
             inline: narrow(keys::VERBS_INLINE),
+            receives: Some(narrow(keys::VERBS_RECEIVES)).filter(|receives| *receives > 0),
             attributes,
             signal_all: snapshot.get(keys::VERBS_SIGNAL_ALL),
         };
