@@ -140,6 +140,10 @@ table! {
     /// it.
     VERBS_RING_BYTES: u64 = "verbs.ring_bytes", power_of_two(256 * KIB, 64 * KIB..=64 * MIB), read by "RDMA transport";
 
+    /// Queue pairs of each pair of ranks for messages above the size hint. With more than one, the pieces of large messages
+    /// are spread over them: for devices that one queue pair cannot fill.
+    VERBS_QUEUE_PAIRS: u64 = "verbs.queue_pairs", Kind::Count { default: 1, range: 1..=16 }, read by "RDMA transport";
+
     /// Work requests of a connection that may be under way.
     VERBS_SEND_DEPTH: u64 = "verbs.send_depth", Kind::Count { default: 256, range: 16..=16384 }, read by "RDMA transport";
 

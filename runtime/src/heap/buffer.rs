@@ -188,6 +188,7 @@ impl<T: Element> HeapBuffer<T> {
                 self.heap.memory.write(part, self.offset, bytes);
                 Ok(())
             }
+            Reach::Records if self.heap.put_direct(bytes, rank, self.offset)? => Ok(()),
             Reach::Records => self.put_records(bytes, rank),
         }
     }
@@ -218,6 +219,7 @@ impl<T: Element> HeapBuffer<T> {
         let bytes = element::as_bytes_mut(data);
         match self.heap.reach(rank, "HeapBuffer::get")? {
             Reach::Mapped { part } => self.heap.memory.read(part, self.offset, bytes),
+            Reach::Records if self.heap.get_direct(bytes, rank, self.offset)? => {}
             Reach::Records => {
                 let communicator = &self.heap.communicator;
                 let peer = communicator.world_rank(rank);
@@ -246,6 +248,7 @@ impl<T: Element> HeapBuffer<T> {
                 self.heap.memory.transfer((own, self.offset), (part, self.offset), self.bytes());
                 Ok(())
             }
+            Reach::Records if self.heap.put_own_direct(rank, self.offset, self.bytes())? => Ok(()),
             Reach::Records => self.put_records(element::as_bytes(&self.to_vec()), rank),
         }
     }

@@ -18,5 +18,7 @@ pub(crate) use address::Gid;
 pub(crate) use counters::PortCounters;
 pub(crate) use device::{Device, Wanted, has_device};
 pub(crate) use error::VerbsError;
-pub(crate) use memory::Region;
-pub(crate) use queue::{Attributes, Completion, Completions, Endpoint, Outcome, QueuePair, Shape, Write, is_transient};
+pub(crate) use memory::{Piece, Region, Remote, Shared};
+pub(crate) use queue::{
+    Attributes, Completion, Completions, Endpoint, Outcome, QueuePair, Shape, What, Work, is_transient,
+};

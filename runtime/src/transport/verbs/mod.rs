@@ -5,23 +5,25 @@
 //! one order. With two channels records are numbered, and delivered in the order of their numbers.
 
 mod agree;
+mod bounce;
 mod lane;
 mod link;
 mod ring;
 mod settings;
 
 use super::{
-    Departure, Sink, Transport,
+    Departure, Direct, HeapKey, Sink, Transport,
     record::{Header, Kind, Payload},
     tcp::Tcp,
 };
 use crate::{
     config::{Snapshot, keys},
     error::{Context, Error, LinkError, Result},
+    memory::heap::HeapMemory,
     protocol::{Capabilities, Channels, DirectRead, Tier},
     statistics::DeviceStatistics,
     transport::record::HEADER,
-    verbs::{Completion, Completions, Device, Outcome, PortCounters, VerbsError, Wanted},
+    verbs::{Completion, Completions, Device, Outcome, PortCounters, Remote, Shared, VerbsError, Wanted},
 };
 use agree::Message;
 use lane::{Counts, Lane};
@@ -42,6 +44,8 @@ const BURST: usize = 64;
 /// A way to a peer that was not found is tried again this often, each time after a longer pause.
 const TRIES: u32 = 34;
 const PAUSE: Duration = Duration::from_millis(20);
+/// The name of a request: above so many bits its peer, below its channel, and in the last bit whether it is a receive.
+const PEER_BITS: u32 = 8;
 
 /// What a rank needs to talk over RDMA.
 #[derive(Debug)]
@@ -71,6 +75,8 @@ pub(crate) struct Verbs {
     device: std::result::Result<(Arc<Device>, Completions), String>,
     /// What the device's port counts, where there is one.
     counted: Option<PortCounters>,
+    /// Heaps that peers may access.
+    exposed: BTreeMap<HeapKey, Shared>,
     links: Vec<Link>,
     /// Peers whose channels are open.
     open: Vec<usize>,
@@ -109,6 +115,7 @@ impl Verbs {
             fallback: settings.fallback,
             device: Err(String::new()),
             counted: None,
+            exposed: BTreeMap::new(),
             links: (0..settings.size).map(|_| Link::Idle).collect(),
             open: Vec::new(),
             agreeing: Vec::new(),
@@ -168,7 +175,7 @@ impl Verbs {
         let mut lanes = Vec::new();
         let recipes = self.recipes;
         for (index, recipe) in recipes.in_order().enumerate() {
-            let id = (peer as u64) << 2 | (index as u64) << 1;
+            let id = (peer as u64) << PEER_BITS | (index as u64) << 1;
             match Lane::new(device, completions, recipe, id, random()?) {
                 Ok(lane) => lanes.push(lane),
                 Err(error) => {
@@ -271,7 +278,7 @@ impl Verbs {
         if matches!(&self.links[peer], Link::Agreeing(agreeing) if agreeing.is_ready())
             && let Link::Agreeing(agreeing) = std::mem::take(&mut self.links[peer])
         {
-            self.links[peer] = Link::Open(Box::new(Open::new(agreeing.lanes)));
+            self.links[peer] = Link::Open(Box::new(Open::new(agreeing.lanes, usize::from(self.recipes.low.is_some()))));
             self.agreeing.retain(|other| *other != peer);
             self.open.push(peer);
         }
@@ -321,10 +328,11 @@ impl Verbs {
     }
 
     fn take_completion(&mut self, completion: Completion) {
-        let Some(peer) = usize::try_from(completion.id >> 2).ok().filter(|peer| *peer < self.links.len()) else {
+        let Some(peer) = usize::try_from(completion.id >> PEER_BITS).ok().filter(|peer| *peer < self.links.len())
+        else {
             return;
         };
-        let channel = usize::from(completion.id & 2 != 0);
+        let channel = (completion.id & ((1 << PEER_BITS) - 1)) as usize >> 1;
         if let Link::Agreeing(agreeing) = &mut self.links[peer]
             && agreeing.connected
         {
@@ -395,6 +403,22 @@ impl Verbs {
         self.drop_link(peer);
         sink.departed(peer, departure);
         Ok(true)
+    }
+
+    /// Asks for a one-sided operation, which may be the first of anything to this peer.
+    fn direct<R>(
+        &mut self,
+        peer: usize,
+        ask: impl FnOnce(&mut Lane) -> std::result::Result<Option<R>, String>,
+    ) -> Result<Direct<R>> {
+        if matches!(self.links[peer], Link::Idle) {
+            self.begin(peer)?;
+        }
+        Ok(match &mut self.links[peer] {
+            Link::Open(open) => open.ask(ask).map_or(Direct::Busy, Direct::Done),
+            Link::Tcp(_) => Direct::Impossible,
+            Link::Idle | Link::Agreeing(_) | Link::Gone => Direct::Busy,
+        })
     }
 
     /// What the connection to a peer has counted, also when it is gone.
@@ -546,6 +570,46 @@ impl Transport for Verbs {
             (Err(reason), _) => Some(reason),
             _ => None,
         }
+    }
+
+    fn expose(&mut self, heap: HeapKey, memory: &Arc<HeapMemory>) -> Option<Remote> {
+        let (device, _) = self.device.as_ref().ok()?;
+        match Shared::new(device, memory.clone()) {
+            Ok(shared) => {
+                let remote = shared.remote();
+                self.exposed.insert(heap, shared);
+                Some(remote)
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.said_why, true) {
+                    eprintln!("rank {}: one-sided operations on its heap go by messages: {error}", self.rank);
+                }
+                None
+            }
+        }
+    }
+
+    fn conceal(&mut self, heap: HeapKey) {
+        self.exposed.remove(&heap);
+    }
+
+    fn put(&mut self, peer: usize, there: Remote, bytes: &[u8]) -> Result<Direct<usize>> {
+        self.direct(peer, |lane| lane.put(there, bytes).map(|bytes| Some(bytes).filter(|bytes| *bytes > 0)))
+    }
+
+    fn put_own(&mut self, peer: usize, there: Remote, heap: HeapKey, at: usize, bytes: usize) -> Result<Direct<u64>> {
+        let Some(shared) = self.exposed.get(&heap) else { return Ok(Direct::Impossible) };
+        let here = shared.piece(at, bytes);
+        self.direct(peer, |lane| lane.put_piece(there, here))
+    }
+
+    fn get(&mut self, peer: usize, there: Remote, bytes: usize) -> Result<Direct<u64>> {
+        self.direct(peer, |lane| lane.get(there, bytes))
+    }
+
+    fn take(&mut self, peer: usize, request: u64, out: &mut [u8]) -> bool {
+        let Link::Open(open) = &mut self.links[peer] else { return false };
+        open.ask(|lane| Ok(lane.take(request, out).then_some(()))).is_some()
     }
 
     fn arm(&mut self) {

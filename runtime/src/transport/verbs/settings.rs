@@ -41,6 +41,8 @@ pub(super) struct Recipes {
     /// For messages up to the size hint, where there is one.
     pub(super) low: Option<Recipe>,
     pub(super) bulk: Recipe,
+    /// Channels of the second kind: the first takes everything that needs an order, and all take pieces.
+    pub(super) queue_pairs: usize,
 }
 
 impl Recipes {
@@ -83,12 +85,12 @@ impl Recipes {
                 ..bulk
             }
         });
-        Ok(Self { low, bulk })
+        Ok(Self { low, bulk, queue_pairs: number(keys::VERBS_QUEUE_PAIRS) })
     }
 
     /// The recipes in the order of the channels.
     pub(super) fn in_order(&self) -> impl Iterator<Item = Recipe> {
-        self.low.into_iter().chain([self.bulk])
+        self.low.into_iter().chain(std::iter::repeat_n(self.bulk, self.queue_pairs))
     }
 }
 
