@@ -38,8 +38,13 @@ impl Inner {
         })
     }
 
+    /// Puts bytes at offset `at` of a rank's part, past its engine where a device can.
+    pub(super) fn put_bytes(&self, bytes: &[u8], at: usize, rank: usize) -> Result<()> {
+        if self.put_direct(bytes, rank, at)? { Ok(()) } else { self.put_records(bytes, at, rank) }
+    }
+
     /// Puts bytes at offset `at` of a rank's part; `false` when no device reaches it.
-    pub(super) fn put_direct(&self, bytes: &[u8], rank: usize, at: usize) -> Result<bool> {
+    fn put_direct(&self, bytes: &[u8], rank: usize, at: usize) -> Result<bool> {
         let Some(there) = self.there(rank, at) else { return Ok(false) };
         self.keep_fence(rank)?;
         let peer = self.communicator.world_rank(rank);

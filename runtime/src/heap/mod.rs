@@ -8,9 +8,11 @@ mod atomic;
 mod buffer;
 mod direct;
 mod layout;
+mod offsets;
 
 pub use atomic::{Atomic, Compare, SignalOp};
 pub use buffer::HeapBuffer;
+pub use offsets::Pending;
 
 use crate::{
     comm::Communicator,
@@ -362,6 +364,23 @@ impl Inner {
             self.communicator.runtime().lock().abandon_request(request);
         }
         answer
+    }
+
+    /// Puts bytes to `offset` in the memory of a rank that is reached by records. Returns when all are on their way.
+    fn put_records(&self, bytes: &[u8], offset: usize, rank: usize) -> Result<()> {
+        let peer = self.communicator.world_rank(rank);
+        self.pending[rank].store(true, Ordering::Relaxed);
+        let mut done = 0;
+        self.wait(|engine| {
+            while done < bytes.len() {
+                match engine.put(peer, self.key, offset + done, &bytes[done..]) {
+                    Ok(0) => return None,
+                    Ok(more) => done += more,
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            Some(Ok(()))
+        })
     }
 
     /// A word of a mapped rank has changed: wakes whoever waits for it.
