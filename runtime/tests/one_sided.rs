@@ -451,3 +451,74 @@ fn messages_go_out_of_and_into_the_heap_at_any_size() {
         barrier(&comm, &heap)
     });
 }
+
+#[test]
+fn operations_by_offset_do_what_those_on_buffers_do_without_waiting() {
+    on_every_transport(3, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 1 << 20)?;
+        let buffer = heap.alloc::<u32>(200_000)?;
+        let signals = heap.alloc::<u64>(2)?;
+        buffer.slice(..40_000).write(&pattern(40_000, comm.rank()))?;
+        barrier(&comm, &heap)?;
+        let (right, left) = ((comm.rank() + 1) % comm.size(), (comm.rank() + 2) % comm.size());
+        heap.put_at(buffer.offset() + 4, buffer.offset() + 200_008, 4 * 39_999, right)?;
+        heap.put_bytes_at(&[7; 3], buffer.offset() + 200_001, right)?;
+        heap.signal_at(signals.offset() + 8, SignalOp::Add(5), right)?;
+        heap.signal_at(signals.offset() + 8, SignalOp::Add(6), right)?;
+        let mut quiet = heap.start_quiet()?;
+        while !quiet.is_done()? {
+            heap.progress()?;
+        }
+        signals.wait_signal(1, Compare::AtLeast(11), LONG)?;
+        let found = buffer.to_vec();
+        assert!(found[50_002..90_001] == pattern(40_000, left)[1..]);
+        assert_eq!((found[50_000].to_ne_bytes(), found[50_001], found[90_001]), ([0, 7, 7, 7], 0, 0));
+        // Two gets at once, one of them larger than a record.
+        let mut gets = vec![
+            heap.start_get(buffer.offset(), buffer.offset() + 400_000, 160_000, left)?,
+            heap.start_get(buffer.offset() + 12, buffer.offset() + 796_000, 4, left)?,
+        ];
+        while !gets.is_empty() {
+            heap.progress()?;
+            let mut open = Vec::new();
+            for mut get in gets {
+                if !get.is_done()? {
+                    open.push(get);
+                }
+            }
+            gets = open;
+        }
+        let found = buffer.to_vec();
+        assert!(found[100_000..140_000] == pattern(40_000, left)[..] && found[199_000] == pattern(4, left)[3]);
+        barrier(&comm, &heap)
+    });
+}
+
+#[test]
+fn an_offset_that_does_not_exist_is_an_error_and_nothing_is_written() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 8192)?;
+        let all = heap.bytes();
+        barrier(&comm, &heap)?;
+        for rank in 0..2 {
+            assert!(heap.put_at(0, all - 8, 9, rank).is_err());
+            assert!(heap.put_at(all - 8, 0, 9, rank).is_err());
+            assert!(heap.put_at(usize::MAX, 0, 2, rank).is_err());
+            assert!(heap.put_bytes_at(&[1; 9], all - 8, rank).is_err());
+            assert!(heap.start_get(all, 0, 1, rank).is_err());
+            assert!(heap.signal_at(all - 4, SignalOp::Set(1), rank).is_err());
+            let error = heap.signal_at(12, SignalOp::Set(1), rank).unwrap_err();
+            assert!(error.to_string().contains("no multiple of 8"), "{error}");
+        }
+        assert!(heap.put_at(0, 0, 8, 2).is_err_and(|error| matches!(error, Error::NoSuchRank { rank: 2, .. })));
+        let error = heap.put_at(0, 4, 8, comm.rank()).unwrap_err();
+        assert!(error.to_string().contains("overlap"), "{error}");
+        heap.put_at(16, 16, 8, comm.rank())?;
+        barrier(&comm, &heap)?;
+        let bytes = heap.alloc::<u8>(all)?;
+        assert_eq!(bytes.to_vec(), vec![0; all]);
+        barrier(&comm, &heap)
+    });
+}

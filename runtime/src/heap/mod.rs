@@ -7,9 +7,11 @@
 mod atomic;
 mod buffer;
 mod layout;
+mod offsets;
 
 pub use atomic::{Atomic, Compare, SignalOp};
 pub use buffer::HeapBuffer;
+pub use offsets::Pending;
 
 use crate::{
     comm::Communicator,
@@ -214,16 +216,8 @@ impl SymmetricHeap {
     /// # Errors
     /// When a rank is lost that something was sent to.
     pub fn quiet(&self) -> Result<()> {
-        fence(Ordering::SeqCst);
-        let inner = &*self.inner;
-        let mut asked = Vec::new();
-        for (rank, pending) in inner.pending.iter().enumerate() {
-            if pending.swap(false, Ordering::Relaxed) {
-                let peer = inner.communicator.world_rank(rank);
-                asked.push(inner.communicator.runtime().lock().get(peer, inner.key, 0, 0)?);
-            }
-        }
-        asked.into_iter().try_for_each(|request| inner.answer(request).map(drop))
+        let mut pending = self.start_quiet()?;
+        self.inner.wait(|engine| pending.take(engine).map(|done| done.then_some(())).transpose())
     }
 
     /// Bytes of each rank's memory.
@@ -331,6 +325,23 @@ impl Inner {
             self.communicator.runtime().lock().abandon_request(request);
         }
         answer
+    }
+
+    /// Puts bytes to `offset` in the memory of a rank that is reached by records. Returns when all are on their way.
+    fn put_records(&self, bytes: &[u8], offset: usize, rank: usize) -> Result<()> {
+        let peer = self.communicator.world_rank(rank);
+        self.pending[rank].store(true, Ordering::Relaxed);
+        let mut done = 0;
+        self.wait(|engine| {
+            while done < bytes.len() {
+                match engine.put(peer, self.key, offset + done, &bytes[done..]) {
+                    Ok(0) => return None,
+                    Ok(more) => done += more,
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            Some(Ok(()))
+        })
     }
 
     /// A word of a mapped rank has changed: wakes whoever waits for it.
