@@ -105,9 +105,10 @@ table! {
 
     /// Bytes of each connection that may be under way: a sender keeps them until the receiver has confirmed them, to send
     /// them again when the connection breaks, and waits when there are more.
-    TCP_RESEND_BYTES: u64 = "tcp.resend_bytes", bytes(MIB, 4 * KIB..=256 * MIB), read by "TCP transport";
+    TCP_RESEND_BYTES: u64 = "tcp.resend_bytes", bytes(2 * MIB, 4 * KIB..=256 * MIB), read by "TCP transport";
 
-    /// How long two ranks that live try to replace a connection that broke. Zero: a broken connection is a lost peer.
+    /// How long two ranks that live try to replace a connection that broke. Zero: a broken connection is a lost peer, and
+    /// senders keep no copy of what they have sent, which makes messages above 64 KiB faster.
     TCP_RECONNECT: Duration = "tcp.reconnect", duration(s(20), s(0)..=s(3600)), read by "TCP transport";
 
     /// A host that has not answered for this long is lost, and every rank on it. The kernel asks and answers, so that a
@@ -296,6 +297,13 @@ table! {
 /// The row that has this name or alias.
 pub fn find(name: &str) -> Option<&'static KeySpec> {
     position(name).map(|index| &TABLE[index])
+}
+
+/// The names of all keys of a group (`verbs`, or `verbs.`); none when there is no such group, or a key of that name.
+pub fn group(name: &str) -> Vec<&'static str> {
+    let prefix = format!("{}.", name.trim_end_matches('.'));
+    let all = TABLE.iter().map(|spec| spec.name).filter(|key| key.starts_with(&prefix));
+    if find(name).is_some() { Vec::new() } else { all.collect() }
 }
 
 /// The place in the table of the row that has this name or alias.
