@@ -61,7 +61,11 @@ mod host_compiler;
 #[cfg(not(loom))]
 mod memory;
 #[cfg(not(loom))]
+pub mod mlx5;
+#[cfg(not(loom))]
 mod near;
+#[cfg(not(loom))]
+pub mod nic;
 #[cfg(not(loom))]
 mod nvrtc;
 pub mod proxy;
