@@ -21,6 +21,7 @@ const AHEAD: &[Ahead] = &[
     ("examples/gpu_check.cu", "examples/gpu_check.ptx", "compute_80", None),
     ("examples/gpu_bench.cu", "examples/gpu_bench.ptx", "compute_80", None),
     ("examples/gpu_bench.cu", "examples/gpu_bench_90.ptx", "compute_90", None),
+    ("examples/gpu_nic.cu", "examples/gpu_nic.ptx", "compute_80", None),
     ("../examples/device_put.cu", "../examples/device_put.ptx", "compute_80", None),
     ("../examples/train_device.cu", "../examples/train_device.ptx", "compute_80", None),
 ];
