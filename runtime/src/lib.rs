@@ -58,7 +58,7 @@ pub use comm::{
     StartedRecv, StartedSend, Status, Tag,
 };
 pub use element::Element;
-pub use error::{Error, Result, SystemError};
+pub use error::{Error, LinkError, Result, SystemError};
 #[cfg(not(loom))]
 pub use heap::{Compare, HeapBuffer, Pending, SignalOp, SymmetricHeap};
 #[cfg(not(loom))]

@@ -407,8 +407,9 @@ fn indices_of_16_bits_and_laps_of_every_queue_wrap_around() {
 
 #[test]
 fn an_entry_that_the_nic_refuses_ends_every_wait_with_its_syndrome() {
-    type Change = fn(&mut QueueHandle);
-    let wrong: [(Change, u64, fn(&Fault) -> bool); 4] = [
+    /// What is changed, the syndrome, and the fault that the NIC names.
+    type Wrong = (fn(&mut QueueHandle), u64, fn(&Fault) -> bool);
+    let wrong: [Wrong; 4] = [
         (|handle| handle.remote_key += 1, 0x13, |fault| matches!(fault, Fault::Remote { .. })),
         (|handle| handle.remote_base += 1 << 20, 0x13, |fault| matches!(fault, Fault::Remote { .. })),
         (|handle| handle.local_key += 1, 0x04, |fault| matches!(fault, Fault::Local { .. })),

@@ -188,7 +188,7 @@ impl<T: Element> HeapBuffer<T> {
                 self.heap.memory.write(part, self.offset, bytes);
                 Ok(())
             }
-            Reach::Records => self.heap.put_records(bytes, self.offset, rank),
+            Reach::Records => self.heap.put_bytes(bytes, self.offset, rank),
         }
     }
 
@@ -201,6 +201,7 @@ impl<T: Element> HeapBuffer<T> {
         let bytes = element::as_bytes_mut(data);
         match self.heap.reach(rank, "HeapBuffer::get")? {
             Reach::Mapped { part } => self.heap.memory.read(part, self.offset, bytes),
+            Reach::Records if self.heap.get_direct(bytes, rank, self.offset)? => {}
             Reach::Records => {
                 let communicator = &self.heap.communicator;
                 let peer = communicator.world_rank(rank);
@@ -229,7 +230,8 @@ impl<T: Element> HeapBuffer<T> {
                 self.heap.memory.transfer((own, self.offset), (part, self.offset), self.bytes());
                 Ok(())
             }
-            Reach::Records => self.heap.put_records(element::as_bytes(&self.to_vec()), self.offset, rank),
+            Reach::Records if self.heap.put_own_direct(rank, self.offset, self.bytes())? => Ok(()),
+            Reach::Records => self.heap.put_bytes(element::as_bytes(&self.to_vec()), self.offset, rank),
         }
     }
 }

@@ -92,7 +92,7 @@ impl SymmetricHeap {
                 for at in (0..bytes).step_by(PIECE) {
                     let piece = &mut piece[..(bytes - at).min(PIECE)];
                     memory.read(memory.own(), source + at, piece);
-                    self.inner.put_records(piece, destination + at, rank)?;
+                    self.inner.put_bytes(piece, destination + at, rank)?;
                 }
                 Ok(())
             }
@@ -111,7 +111,7 @@ impl SymmetricHeap {
                 self.inner.memory.write(part, destination, bytes);
                 Ok(())
             }
-            Reach::Records => self.inner.put_records(bytes, destination, rank),
+            Reach::Records => self.inner.put_bytes(bytes, destination, rank),
         }
     }
 
@@ -179,7 +179,8 @@ impl SymmetricHeap {
         let inner = &self.inner;
         let mut pending = Pending { heap: inner.clone(), requests: VecDeque::new() };
         for (rank, sent) in inner.pending.iter().enumerate() {
-            if sent.swap(false, Ordering::Relaxed) {
+            // The answer comes after everything before it, bytes that went past the engine included.
+            if sent.swap(false, Ordering::Relaxed) | inner.written[rank].swap(false, Ordering::Relaxed) {
                 let peer = inner.communicator.world_rank(rank);
                 let request = inner.communicator.runtime().lock().get(peer, inner.key, 0, 0)?;
                 pending.requests.push_back((request, 0));
