@@ -58,9 +58,9 @@ pub use comm::{
     SendRequest, Source, StartedRecv, StartedSend, Status, Tag,
 };
 pub use element::Element;
-pub use error::{Error, Result, SystemError};
+pub use error::{Error, LinkError, Result, SystemError};
 #[cfg(not(loom))]
-pub use heap::{Compare, HeapBuffer, SignalOp, SymmetricHeap};
+pub use heap::{Compare, HeapBuffer, Pending, SignalOp, SymmetricHeap};
 #[cfg(not(loom))]
 pub use hint::{HintApplies, HintOn, SizeHint, size_hint_for_gradients};
 pub use spmd_derive::Element;

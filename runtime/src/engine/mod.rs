@@ -198,21 +198,39 @@ impl Engine {
 
     /// What this rank has counted so far.
     pub(crate) fn statistics(&self, complete: bool) -> Statistics {
-        let transport = |peer: usize| self.limits(peer).capabilities.name;
-        let peers = self.core.counters.iter().enumerate();
+        let peers = self.core.counters.iter().enumerate().filter_map(|(peer, counted)| {
+            let mut link = Vec::new();
+            let transport = &self.routes.routes[self.routes.to[peer]].transport;
+            transport.link_counters(peer, &mut |name, number| link.push((name.to_string(), number)));
+            PeerStatistics::new(peer, self.reached_by(peer), counted, link)
+        });
         let transports = self.routes.routes.iter().map(|route| {
             let mut counters = Vec::new();
             route.transport.counters(&mut |name, number| counters.push((name.to_string(), number)));
-            TransportStatistics { transport: route.limits.capabilities.name.to_string(), counters }
+            let device = route.transport.device();
+            TransportStatistics { transport: route.limits.capabilities.name.to_string(), counters, device }
         });
         Statistics {
             rank: self.core.rank,
             host: self.hosts[self.core.rank].clone(),
             complete,
-            peers: peers.filter_map(|(peer, counted)| PeerStatistics::new(peer, transport(peer), counted)).collect(),
+            peers: peers.collect(),
             waits: self.waits,
-            transports: transports.filter(|transport| !transport.counters.is_empty()).collect(),
+            transports: transports.filter(|it| !it.counters.is_empty() || it.device.is_some()).collect(),
         }
+    }
+
+    /// The name of the transport that carries messages to a peer.
+    fn reached_by(&self, peer: usize) -> &'static str {
+        match self.fallen_back(peer) {
+            Some(_) => "tcp",
+            None => self.limits(peer).capabilities.name,
+        }
+    }
+
+    /// Why TCP takes the place of a faster transport that was to reach this peer, where it does.
+    pub(crate) fn fallen_back(&self, peer: usize) -> Option<&str> {
+        self.routes.routes[self.routes.to[peer]].transport.fallen_back(peer)
     }
 
     /// The limits between the paths to a peer.
@@ -616,9 +634,7 @@ impl Engine {
         for &peer in &*group.members {
             let Some(Departed { departure, counted: true, .. }) = &self.departed[peer] else { continue };
             left -= 1;
-            if let Departure::Lost(_) = departure
-                && !group.reported.contains(&peer)
-            {
+            if *departure != Departure::Finished && !group.reported.contains(&peer) {
                 group.reported.push(peer);
                 return Some(departure_error(peer, &self.hosts[peer], departure, operation));
             }
@@ -660,6 +676,7 @@ fn departure_error(peer: usize, host: &str, departure: &Departure, operation: &'
     match departure {
         Departure::Finished => Error::PeerFinished { peer, host, operation },
         Departure::Lost(reason) => Error::PeerLost { peer, host, reason: reason.clone() },
+        Departure::Broken(error) => Error::Link { peer, host, error: error.clone() },
     }
 }
 

@@ -20,7 +20,7 @@ mod welcome;
 
 use super::{
     Departure, Sink, Transport,
-    record::{HEADER, Header, Kind},
+    record::{Header, Kind},
 };
 use crate::{
     bootstrap::messages::JobKey,
@@ -29,7 +29,7 @@ use crate::{
 };
 use dial::{Call, Dial, Step};
 use handshake::{Claim, Progress};
-use lane::{Lane, State};
+use lane::{Lane, Sizes, State};
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},
@@ -91,7 +91,7 @@ pub(crate) struct Tcp {
     /// Peers that have dropped their world, as the launcher says.
     finished: Vec<usize>,
     welcome: Welcome,
-    largest: usize,
+    sizes: Sizes,
     /// The lane that took the last piece.
     last_lane: usize,
     resent: Resent,
@@ -120,8 +120,12 @@ impl Tcp {
         let size = settings.addresses.len();
         let slots = size * settings.lanes;
         let welcome = Welcome::new(&settings, listener, poller.clone(), settings.first_token + slots as u64)?;
-        // A whole message must fit into the read buffer, and several records into the window.
-        let largest = (settings.buffer / 2).min(settings.window / 4).max(1024).min(settings.buffer - HEADER);
+        let Settings { buffer, window, .. } = settings;
+        // Several records must fit into the window, and a whole message, unlike a piece, into the read buffer.
+        let largest = (buffer / 2).min(window / 4).max(1024);
+        // Pieces go past the read buffer if it holds whatever does not.
+        let piece = if buffer < 2 * lane::DIRECT { largest } else { (window / 4).clamp(largest, 1 << 20) };
+        let sizes = Sizes { buffer, window, again: !settings.reconnect.is_zero(), largest, piece };
         Ok(Tcp {
             slots: (0..slots).map(|_| None).collect(),
             departed: vec![false; size],
@@ -130,7 +134,7 @@ impl Tcp {
             waiting: Vec::new(),
             finished: Vec::new(),
             welcome,
-            largest,
+            sizes,
             last_lane: 0,
             resent: Resent::default(),
             poller,
@@ -152,9 +156,8 @@ impl Tcp {
 
     fn slot(&mut self, at: usize) -> &mut Slot {
         let peer = self.peer_of(at);
-        let Settings { buffer, window, .. } = self.settings;
-        let largest = self.largest;
-        self.slots[at].get_or_insert_with(|| Box::new(Slot::new(Lane::new(peer, buffer, window, largest))))
+        let sizes = self.sizes;
+        self.slots[at].get_or_insert_with(|| Box::new(Slot::new(Lane::new(peer, sizes))))
     }
 
     fn dial(&mut self, at: usize) {
@@ -355,7 +358,7 @@ impl Tcp {
         loop {
             let Settings { rank, lanes, .. } = self.settings;
             let (slots, departed) = (&self.slots, &self.departed);
-            let unused = Slot::new(Lane::new(rank, 0, 1, 0));
+            let unused = Slot::new(Lane::new(rank, Sizes { buffer: 0, ..self.sizes }));
             let admitted = self.welcome.poll(|peer, claim| {
                 let lane = usize::try_from(claim.lane).ok().filter(|lane| *lane < lanes)?;
                 if peer == rank || *departed.get(peer)? {
@@ -493,8 +496,8 @@ impl Transport for Tcp {
         Capabilities {
             name: "tcp",
             inline: 0,
-            eager: self.largest,
-            piece: self.largest,
+            eager: self.sizes.largest,
+            piece: self.sizes.piece,
             channels: Channels::One { why },
             direct_read: DirectRead::No("a socket reaches no memory of the other process"),
             slow_poll: true,
