@@ -131,6 +131,22 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// The error of the runtime in a call.
+    pub(crate) fn of_runtime(
+        rank: usize,
+        collective: Operation,
+        algorithm: &'static str,
+        bytes: usize,
+        source: spmd::Error,
+    ) -> Error {
+        match source {
+            spmd::Error::CallMismatch { .. } => Error::Mismatch { rank, collective, source },
+            source => Error::Runtime { rank, collective, algorithm, bytes, source },
+        }
+    }
+}
+
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
