@@ -8,4 +8,8 @@ pub mod context;
 pub mod header;
 #[cfg(all(test, not(loom)))]
 mod host_compiler;
+#[cfg(not(loom))]
+pub mod mlx5;
+#[cfg(not(loom))]
+pub mod nic;
 pub mod proxy;
