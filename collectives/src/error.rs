@@ -91,25 +91,15 @@ pub enum Error {
         /// Which buffer.
         buffer: &'static str,
     },
-    /// Ranks are in different calls.
-    #[error(
-        "rank {rank} is in {collective} ({algorithm}) of {elements} elements ({bytes} bytes), world rank {peer} in \
-         another call: all ranks must call the same collectives in the same order, with the same element type, length, \
-         root, and kind of operator"
-    )]
+    /// Ranks are in different calls; perhaps in an earlier one of the same communicator.
+    #[error("{collective} on rank {rank}: {source}")]
     Mismatch {
         /// The calling rank.
         rank: usize,
-        /// The other rank, as a rank of the world.
-        peer: usize,
         /// The collective on the calling rank.
         collective: Operation,
-        /// The algorithm on the calling rank.
-        algorithm: &'static str,
-        /// Elements per rank on the calling rank.
-        elements: usize,
-        /// The same in bytes.
-        bytes: usize,
+        /// Two ranks and their calls, the same on all ranks.
+        source: spmd::Error,
     },
     /// The algorithm that the configuration forces cannot be used.
     #[error(transparent)]
