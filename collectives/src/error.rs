@@ -2,6 +2,7 @@
 
 use crate::schedule::ScheduleError;
 use crate::select::SelectionError;
+use crate::table::TableError;
 use spmd::memory::Operation;
 use std::fmt;
 use std::sync::Arc;
@@ -103,6 +104,9 @@ pub enum Error {
     /// The algorithm that the configuration forces cannot be used.
     #[error(transparent)]
     Selection(#[from] SelectionError),
+    /// The tuning table cannot be read.
+    #[error("collectives.table: {0}")]
+    Table(#[from] TableError),
     /// No schedule could be made.
     #[error("rank {rank}: {collective} of {elements} elements: {source}")]
     Schedule {

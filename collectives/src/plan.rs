@@ -8,9 +8,9 @@ use crate::call::operation;
 use crate::error::{Error, Result};
 use crate::execute::Order;
 use crate::groups::Groups;
-use crate::price::Network;
 use crate::schedule::Schedule;
 use crate::select::{Choice, Request, select};
+use crate::table::{Table, TableError};
 use rustc_hash::FxHashMap;
 use spmd::Communicator;
 use spmd::config::{Key, Snapshot, keys};
@@ -70,6 +70,7 @@ impl Plan {
 #[derive(Debug)]
 pub(crate) struct Plans {
     groups: Groups,
+    table: std::result::Result<Table, TableError>,
     kept: Mutex<Kept>,
 }
 
@@ -81,7 +82,8 @@ struct Kept {
 
 impl Plans {
     pub(crate) fn new(comm: &Communicator) -> Plans {
-        Plans { groups: groups(comm), kept: Mutex::default() }
+        let table = Table::parse(&comm.snapshot().get(keys::COLLECTIVES_TABLE));
+        Plans { groups: groups(comm), table, kept: Mutex::default() }
     }
 
     /// The plan of a call, made now or before.
@@ -105,15 +107,25 @@ impl Plans {
     fn make(&self, comm: &Communicator, wanted: Wanted) -> Result<Plan> {
         let Wanted { collective, root, elements, element_bytes, commutative, .. } = wanted;
         let (rank, size, groups, snapshot) = (comm.rank(), comm.size(), &self.groups, comm.snapshot());
+        let table = self.table.as_ref().map_err(Clone::clone)?;
         let request = Request { collective, groups, elements, element_bytes, commutative };
-        let Choice { algorithm, segment, .. } = select(&request, &snapshot.get(key(collective)), &Network::ASSUMED)?;
-        let segment = match to_usize(snapshot.get(keys::COLLECTIVES_CHUNK_BYTES)) {
-            0 => segment,
-            bytes => (bytes / element_bytes.max(1)).max(1),
-        };
-        let leaders = to_usize(snapshot.get(keys::COLLECTIVES_LEADERS));
+        let Choice { algorithm, mut parameters, .. } = select(&request, &snapshot.get(key(collective)), table)?;
+        for (key, place) in [
+            (keys::COLLECTIVES_CHUNK_BYTES, &mut parameters.chunk),
+            (keys::COLLECTIVES_SEGMENT_BYTES, &mut parameters.segment),
+        ] {
+            match snapshot.get(key) {
+                0 => {}
+                bytes => *place = (to_usize(bytes) / element_bytes.max(1)).max(1),
+            }
+        }
+        match to_usize(snapshot.get(keys::COLLECTIVES_LEADERS)) {
+            // What the table says, or one.
+            1 => {}
+            leaders => parameters.leaders = leaders,
+        }
         let schedule = algorithm
-            .schedule(&Shape { rank, size, root, elements, segment, groups, leaders })
+            .schedule(&Shape { rank, size, root, elements, groups, parameters })
             .map_err(|source| Error::Schedule { rank, collective: operation(collective), elements, source })?;
         Ok(Plan::new(&wanted, algorithm.name, schedule))
     }
