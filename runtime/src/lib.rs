@@ -54,8 +54,8 @@ mod world;
 pub use bootstrap::node::Placement;
 #[cfg(not(loom))]
 pub use comm::{
-    Any, Cancelled, Communicator, Message, PersistentRecv, PersistentSend, RecvRequest, Request, SendRequest, Source,
-    StartedRecv, StartedSend, Status, Tag,
+    Any, Cancelled, CollectiveRequest, Communicator, Message, PersistentRecv, PersistentSend, RecvRequest, Request,
+    SendRequest, Source, StartedRecv, StartedSend, Status, Tag,
 };
 pub use element::Element;
 pub use error::{Error, LinkError, Result, SystemError};
