@@ -277,8 +277,8 @@ impl State {
         found: &mut Vec<Found>,
     ) {
         // The consumer counts with 24 bits.
-        let consumed = u32::from_be(self.queue.records.half(8).load(Ordering::Acquire));
-        let taken = u64::from((self.produced as u32).wrapping_sub(consumed) & 0xff_ffff);
+        let consumed = u64::from(u32::from_be(self.queue.records.half(8).load(Ordering::Acquire)));
+        let taken = self.produced.wrapping_sub(consumed) & 0xff_ffff;
         if taken >= self.room {
             self.dead = true;
             let fault = Fault::CompletionOverrun;

@@ -108,7 +108,7 @@ fn the_owner_of_a_completion_changes_with_every_lap() {
         rig.ring();
         let expected = (0, u8::from(round / 4 % 2 == 1), u16::try_from(round & 0xffff).unwrap(), 0);
         assert_eq!(rig.completion(usize::try_from(round % 4).unwrap()), expected);
-        rig.take(round + 1 & 0xff_ffff);
+        rig.take((round + 1) & 0xff_ffff);
     }
     assert!(rig.nic.found().is_empty());
 }

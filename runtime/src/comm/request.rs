@@ -166,8 +166,12 @@ impl<T: Element> Drop for SendRequest<T> {
 impl<T: Element> Handled for SendRequest<T> {
     fn handle(&self) -> Handle<'_> {
         match self.state {
-            State::UnderWay(id) => Handle { runtime: self.communicator.runtime(), send: Some(id), receive: None },
-            State::Sent(_) | State::Over => Handle { runtime: self.communicator.runtime(), send: None, receive: None },
+            State::UnderWay(id) => {
+                Handle { runtime: self.communicator.runtime(), send: Some(id), receive: None, task: None }
+            }
+            State::Sent(_) | State::Over => {
+                Handle { runtime: self.communicator.runtime(), send: None, receive: None, task: None }
+            }
         }
     }
 }
@@ -239,7 +243,7 @@ pub enum Cancelled<T> {
 
 impl<T: Element> Handled for RecvRequest<T> {
     fn handle(&self) -> Handle<'_> {
-        Handle { runtime: self.communicator.runtime(), send: None, receive: Some(self.id) }
+        Handle { runtime: self.communicator.runtime(), send: None, receive: Some(self.id), task: None }
     }
 }
 

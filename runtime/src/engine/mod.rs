@@ -9,12 +9,13 @@ mod flow;
 pub(crate) mod one_sided;
 pub(crate) mod operation;
 mod outbox;
+pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
 mod wait;
 
 pub(crate) use wait::{
-    BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, Span, WAKE_TOKEN, Waiting,
+    BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN, Waiting,
 };
 
 use crate::{
@@ -109,6 +110,9 @@ pub(crate) struct Engine {
     report: Option<Report>,
     /// Peers whose first outgoing message has been refused by the transport.
     stalled: Vec<bool>,
+    /// Operations that go on by themselves.
+    tasks: tasks::Tasks,
+    next_task: tasks::TaskId,
 }
 
 /// A message that has been received, with the buffer if the receive owned it.
@@ -169,6 +173,8 @@ impl Engine {
             recorder: None,
             report: None,
             stalled: vec![false; size],
+            tasks: tasks::Tasks::default(),
+            next_task: 0,
         }
     }
 
@@ -362,6 +368,11 @@ impl Engine {
         Ok(None)
     }
 
+    /// Source and tag of the messages of a context that no receive has met, the oldest nearly first.
+    pub(crate) fn early(&self, context: u64) -> impl Iterator<Item = (usize, u64)> {
+        self.core.matcher.waiting_in(context)
+    }
+
     /// As a probe, and takes the message for nobody else to receive.
     pub(crate) fn find(&mut self, context: u64, pattern: Pattern) -> Result<Option<Found>> {
         if self.probe(context, pattern)?.is_none() {
@@ -461,8 +472,12 @@ impl Engine {
     /// Whether sends to others are still under way. What this rank sent to itself and never received is no one's.
     pub(crate) fn has_unsent(&self) -> bool {
         let rank = self.core.rank;
-        self.core.sends.values().any(|send| send.done.is_none() && send.peer != rank)
-            || self.core.busy.iter().any(|peer| *peer != rank)
+        self.core.sends.values().any(|send| send.done.is_none() && send.peer != rank) || self.has_outgoing()
+    }
+
+    /// Whether something for others waits for room in a transport, or for a connection.
+    pub(crate) fn has_outgoing(&self) -> bool {
+        self.core.busy.iter().any(|peer| *peer != self.core.rank)
     }
 
     /// Tells all peers that nothing more comes; `true` when the process may exit.
@@ -521,7 +536,8 @@ impl Engine {
         if let Some(fatal) = &self.fatal {
             return Err(fatal.clone());
         }
-        let moved = match self.step(buffers) {
+        let stepped = if self.tasks.is_empty() { self.step(buffers) } else { self.step_with_tasks(buffers) };
+        let moved = match stepped {
             Ok(moved) => moved,
             Err(error) => {
                 // Something may be half done: no later call may rely on it.
