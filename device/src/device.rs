@@ -48,6 +48,8 @@ struct Inner {
     communicator: Communicator,
     gpu: Gpu,
     stream: Arc<CudaStream>,
+    /// For copies between host and GPU, which wait for nothing else.
+    copies: Arc<CudaStream>,
     context: KernelContext,
     error: Pinned<ErrorRecord>,
     layout: Mutex<Layout>,
@@ -174,6 +176,7 @@ impl Device {
         let inner = Inner {
             nvrtc: snapshot.get(keys::DEVICE_NVRTC),
             layout: Mutex::new(Layout::new(whole - reserved)),
+            copies: gpu.context.new_stream().map_err(failed("making a stream"))?,
             communicator,
             gpu,
             stream,
@@ -321,7 +324,9 @@ impl Device {
         self.inner.gpu.bind()?;
         let claim = address(&self.inner.claim, &self.inner.stream);
         // SAFETY: the word is ours; only kernels that fail write it.
-        unsafe { result::memset_d8_sync(claim, 0, size_of::<u32>()) }.map_err(failed("clearing an error"))?;
+        unsafe { result::memset_d8_async(claim, 0, size_of::<u32>(), self.inner.copies.cu_stream()) }
+            .and_then(|()| self.inner.copies.synchronize())
+            .map_err(failed("clearing an error"))?;
         Err(Error::Kernel(KernelError { rank: self.inner.context.rank, record }))
     }
 
@@ -344,6 +349,10 @@ impl Device {
 
     pub(crate) fn gpu(&self) -> &Gpu {
         &self.inner.gpu
+    }
+
+    pub(crate) fn copies(&self) -> &Arc<CudaStream> {
+        &self.inner.copies
     }
 
     pub(crate) fn collectives(&self) -> Option<&State> {
