@@ -30,6 +30,7 @@ pub(crate) const PACKAGES: &[Package] = &[
     Package { debian: "qemu-system-x86", fedora: "qemu-system-x86-core", arch: "qemu-system-x86", suse: "qemu-x86", why: "machines with RDMA for the lab" },
     Package { debian: "libopenmpi-dev", fedora: "openmpi-devel", arch: "openmpi", suse: "openmpi4-devel", why: "cross-check against an MPI" },
     Package { debian: "openmpi-bin", fedora: "openmpi", arch: "openmpi", suse: "openmpi4", why: "mpirun, for the same" },
+    Package { debian: "python3-venv", fedora: "python3", arch: "python", suse: "python3", why: "NVRTC, which compiles CUDA headers, comes as a Python package" },
 ];
 
 /// What `cargo xtask peers setup` needs besides: other libraries to measure beside ours.
