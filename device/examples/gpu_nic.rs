@@ -111,6 +111,7 @@ impl Bench {
         let mut nic = Nic::default();
         nic.add(queue.queue(here, there));
         let result = LOCAL + HEAP as u64 - 8;
+        let result = Heap { base: result, key: local.key };
         let handle = queue.handle_at(registered(queue.memory()), local, remote, result, inline);
         let stream = device.stream();
         let handle = stream.clone_htod(bytemuck::bytes_of(&handle).chunks(8).map(word).collect::<Vec<_>>().as_slice());
