@@ -9,6 +9,7 @@ mod flow;
 pub(crate) mod one_sided;
 pub(crate) mod operation;
 mod outbox;
+mod table;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -30,7 +31,9 @@ use crate::{
 };
 use core::Core;
 pub(crate) use core::Found;
-use operation::{Buffers, EarlyBody, Envelope, Expected, Landing, NoBuffers, OperationId, OwnedBuffer, Source};
+use operation::{
+    Awaited, Buffers, EarlyBody, Envelope, Expected, Landing, NoBuffers, OperationId, OwnedBuffer, Source,
+};
 use outbox::length_of;
 use rustc_hash::FxHashMap;
 use std::{
@@ -231,17 +234,20 @@ impl Engine {
         hint: usize,
         later: bool,
     ) -> Result<bool> {
-        self.check(peer, "a send to it")?;
-        let path = self.limits(peer).path(bytes.len(), hint);
+        if self.is_troubled() {
+            self.check(peer, "a send to it")?;
+        }
+        let Route { transport, limits, .. } = &mut self.routes.routes[self.routes.to[peer]];
+        let path = limits.path(bytes.len(), hint);
         let state = &mut self.core.peers[peer];
         if !path.is_eager() || !state.is_clear() || !state.flow.try_send(bytes.len()) {
             return Ok(false);
         }
         header.kind = Kind::Eager as u8;
         header.payload = length_of(bytes);
-        self.unflushed |= later;
+        self.unflushed |= later && limits.capabilities.gathers;
         let began = self.recorder.as_ref().map(|_| trace::now());
-        let sent = self.transport(peer).push(peer, &header, bytes, path.tier(), later)?;
+        let sent = transport.push(peer, &header, bytes, path.tier(), later)?;
         if sent {
             if let (Some(recorder), Some(began)) = (&self.recorder, began) {
                 recorder.sent(began, peer, bytes.len(), path);
@@ -252,6 +258,12 @@ impl Engine {
             self.core.peers[peer].flow.take_back(bytes.len());
         }
         Ok(sent)
+    }
+
+    /// Whether anything has ever gone wrong that a call may have to report.
+    #[inline]
+    fn is_troubled(&self) -> bool {
+        self.counted > 0 || self.fatal.is_some()
     }
 
     /// This thread has moved something. When another one of this rank sleeps, what the kernel has not taken yet is that
@@ -321,14 +333,27 @@ impl Engine {
         }
         let id = self.core.start_receive(context, pattern, expected, landing, buffers);
         if let Some(source) = pattern.source
+            && self.is_troubled()
             && let Err(error) = self.check(source, "a receive from it")
-            && self.core.receives.get(&id).is_some_and(|receive| receive.done.is_none() && receive.arriving.is_none())
+            && self.core.receives.get(id).is_some_and(|receive| receive.done.is_none() && receive.arriving.is_none())
         {
             self.core.abandon_receive(id, buffers);
             return Err(error);
         }
         self.doubtful_wildcards |= self.counted > 0 && pattern.source.is_none();
         Ok(id)
+    }
+
+    /// Receives a message that is there and whole, or lets the receive be awaited; `false` when it must be begun in the
+    /// usual way: a message is there that has more to it, something is wrong, or a transport may bring the message that
+    /// asks beforehand where messages go.
+    pub(crate) fn receive_or_await(&mut self, awaited: &mut Awaited, room: &mut [u8]) -> bool {
+        let asks = |route: &Route| route.limits.capabilities.slow_poll;
+        let may_ask = match awaited.pattern.source {
+            Some(source) => asks(&self.routes.routes[self.routes.to[source]]),
+            None => self.routes.routes.iter().any(asks),
+        };
+        !may_ask && !self.is_troubled() && self.core.receive_or_await(awaited, room)
     }
 
     pub(crate) fn probe(&mut self, context: u64, pattern: Pattern) -> Result<Option<Envelope>> {
@@ -383,7 +408,7 @@ impl Engine {
         if !self.core.withdraw(id) {
             return None;
         }
-        match self.core.receives.remove(&id)?.landing {
+        match self.core.receives.remove(id)?.landing {
             Landing::Owned(buffer) | Landing::Growing(buffer) => Some(buffer),
             Landing::Lent(_) | Landing::Heap(_) | Landing::Nowhere => None,
         }
@@ -396,7 +421,7 @@ impl Engine {
 
     /// Whether a receive is over, well or badly.
     pub(crate) fn is_receive_done(&self, id: OperationId) -> bool {
-        self.core.receives.get(&id).is_none_or(|receive| receive.done.is_some())
+        self.core.receives.get(id).is_none_or(|receive| receive.done.is_some())
     }
 
     /// The outcome of a send that is done, with the buffer if the send owned it.
@@ -411,14 +436,18 @@ impl Engine {
 
     /// The outcome of a receive that is done, with the buffer if the receive owned it.
     pub(crate) fn take_receive(&mut self, id: OperationId, buffers: &mut dyn Buffers) -> Option<Result<Received>> {
-        let receive = self.core.receives.get_mut(&id)?;
+        let receive = self.core.receives.get_mut(id)?;
         receive.settle(buffers);
         let result = receive.done.take()?;
-        let receive = self.core.receives.remove(&id)?;
-        Some(result.map(|envelope| match receive.landing {
-            Landing::Owned(buffer) | Landing::Growing(buffer) => (envelope, Some(buffer)),
-            Landing::Lent(_) | Landing::Heap(_) | Landing::Nowhere => (envelope, None),
-        }))
+        let landing = std::mem::take(&mut receive.landing);
+        self.core.receives.free(id);
+        Some(match result {
+            Ok(envelope) => Ok(match landing {
+                Landing::Owned(buffer) | Landing::Growing(buffer) => (envelope, Some(buffer)),
+                Landing::Lent(_) | Landing::Heap(_) | Landing::Nowhere => (envelope, None),
+            }),
+            Err(error) => Err(*error),
+        })
     }
 
     pub(crate) fn abandon_send(&mut self, id: OperationId) {
@@ -521,7 +550,7 @@ impl Engine {
 
     fn step(&mut self, buffers: &mut dyn Buffers) -> Result<bool> {
         let leave_now = std::mem::take(&mut self.unflushed);
-        let mut moved = self.flush(buffers)?;
+        let mut moved = !self.core.busy.is_empty() && self.flush(buffers)?;
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(REPORT_POLLS) {
             self.report_now_and_then();
