@@ -41,7 +41,9 @@ fn main() -> spmd::Result<()> {
     comm.all_reduce(&mut highest, Max)?;
     assert!(lowest == highest, "the ranks' weights differ");
     let all = digits.held_out.len();
-    assert!(good_enough(correct[0], all), "only {} of {all} rows right after {epochs} epochs", correct[0]);
+    // Fewer epochs than the usual number may end anywhere.
+    let enough = epochs < EPOCHS || good_enough(correct[0], all);
+    assert!(enough, "only {} of {all} rows right after {epochs} epochs", correct[0]);
     if rank == 0 {
         println!("{}", final_line(size, loss, correct[0], all));
     }

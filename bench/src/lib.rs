@@ -15,6 +15,7 @@ pub mod patterns;
 pub mod peers;
 pub mod port;
 pub mod rank;
+pub mod rdma;
 pub mod record;
 pub mod report;
 pub mod sizes;

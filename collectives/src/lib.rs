@@ -32,6 +32,7 @@ pub mod price;
 pub mod schedule;
 pub mod select;
 pub mod simulate;
+pub mod table;
 mod varied;
 
 pub use collectives::Collectives;

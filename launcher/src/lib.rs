@@ -59,10 +59,17 @@ fn launcher(words: Vec<OsString>) -> Result<(), Failure> {
         Invocation::Simulate(options) => print(&simulate::run(&options)?),
         Invocation::Config(options) => {
             use spmd::config::{Filter, json, table};
-            let snapshot = settings::load(options.config.as_deref(), options.settings)?.snapshot;
+            let snapshot = settings::load(options.set.config.as_deref(), options.settings)?.snapshot;
             let mut names = Vec::new();
             let mut texts = Vec::new();
+            let mut grouped = false;
             for name in &options.keys {
+                let group = spmd::config::group(name);
+                if !group.is_empty() {
+                    grouped = true;
+                    names.extend(group);
+                    continue;
+                }
                 let (Some(spec), Some(text)) = (spmd::config::find(name), spmd::config::describe(&snapshot, name))
                 else {
                     let hint = spmd::config::unknown_key(name);
@@ -76,7 +83,7 @@ fn launcher(words: Vec<OsString>) -> Result<(), Failure> {
                 ([], false) => Filter::All,
                 (keys, _) => Filter::Only(keys),
             };
-            if !options.json && !texts.is_empty() {
+            if !options.json && !grouped && !texts.is_empty() {
                 print(&texts.join("\n"))
             } else if options.json {
                 let text = serde_json::to_string_pretty(&json(&snapshot, filter))

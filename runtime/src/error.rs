@@ -108,6 +108,35 @@ pub enum Error {
         /// Bytes expected.
         expected: usize,
     },
+    /// Ranks are in collective calls that do not fit together: the same error on all of them.
+    #[error(
+        "as collective {number} of a communicator rank {rank} calls {call}, but rank {other_rank} calls {other}: all ranks must call \
+         the same collectives in the same order, with the same element type, length, root and operator"
+    )]
+    CallMismatch {
+        /// The how many-th collective of the communicator, from 1.
+        number: u64,
+        /// A rank in the world.
+        rank: usize,
+        /// Its call.
+        call: String,
+        /// A rank in the world that differs from it.
+        other_rank: usize,
+        /// The call of that one.
+        other: String,
+    },
+    /// A collective has waited for longer than `collectives.timeout`.
+    #[error("{call}, collective {number} of a communicator, has waited {} s; {} not in it", waited.as_secs(), ranks(missing))]
+    CollectiveTimeout {
+        /// The call.
+        call: String,
+        /// The how many-th collective of the communicator, from 1.
+        number: u64,
+        /// How long nothing has come.
+        waited: std::time::Duration,
+        /// Ranks in the world that are waited for and have not said that they are in it.
+        missing: Vec<u32>,
+    },
     /// The connection to a peer broke or could not be made.
     #[error("rank {peer} on host {host} is lost: {reason}")]
     PeerLost {
@@ -117,6 +146,16 @@ pub enum Error {
         host: String,
         /// What happened.
         reason: String,
+    },
+    /// The RDMA connection to a peer failed.
+    #[error("rank {peer} on host {host} is lost: {error}")]
+    Link {
+        /// The peer's rank in the world.
+        peer: usize,
+        /// Its host.
+        host: String,
+        /// What the device says.
+        error: std::sync::Arc<LinkError>,
     },
     /// The peer has dropped its `World`: what is waited for will never come.
     #[error(
@@ -187,9 +226,61 @@ pub enum Error {
     },
 }
 
+/// Ranks as the subject of a sentence, the first of many.
+pub(crate) fn ranks(ranks: &[u32]) -> String {
+    const SHOWN: usize = 16;
+    let shown: Vec<String> = ranks.iter().take(SHOWN).map(u32::to_string).collect();
+    let (noun, verb) = if ranks.len() == 1 { ("rank", "is") } else { ("ranks", "are") };
+    match ranks.len() {
+        0 => String::from("it is not known which ranks are"),
+        many if many > SHOWN => format!("{noun} {} and {} more {verb}", shown.join(", "), many - SHOWN),
+        _ => format!("{noun} {} {verb}", shown.join(", ")),
+    }
+}
+
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a network device says of a connection that it has given up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub struct LinkError {
+    /// Device and port of this rank, as `mlx5_0:1`.
+    pub device: String,
+    /// What was asked of the device, or what it says of it.
+    pub reason: String,
+    /// The status of the failed request (`ibv_wc_status`); 0 when none has failed.
+    pub status: i32,
+    /// The vendor's own code for it.
+    pub vendor_code: u32,
+    /// After how long the device gives up a peer that does not answer, as its settings have it; `None`: never.
+    pub gives_up_after: Option<std::time::Duration>,
+    /// What the port has counted since the rank opened it, by the driver's names.
+    pub counters: Vec<(String, u64)>,
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LinkError { device, reason, status, vendor_code, gives_up_after, counters } = self;
+        write!(f, "RDMA over {device} failed: {reason}")?;
+        if *status != 0 {
+            write!(f, " (status {status}, vendor code {vendor_code:#x})")?;
+        }
+        match gives_up_after {
+            Some(time) => {
+                write!(f, "; it gives up a silent peer after {time:?} or more (verbs.timeout, verbs.retries)")?
+            }
+            None => write!(f, "; it waits for a silent peer for ever (verbs.timeout, verbs.retries)")?,
+        }
+        let mut separator = "; the port has counted ";
+        for (name, count) in counters.iter().filter(|(_, count)| *count > 0) {
+            write!(f, "{separator}{name} {count}")?;
+            separator = ", ";
+        }
+        Ok(())
     }
 }
 
@@ -230,6 +321,25 @@ impl<T, E: Into<SystemError>> Context<T> for std::result::Result<T, E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_broken_link_names_peer_device_codes_bound_and_what_was_counted() {
+        let link = LinkError {
+            device: "mlx5_0:1".into(),
+            reason: "transport retry counter exceeded".into(),
+            status: 12,
+            vendor_code: 0x81,
+            gives_up_after: Some(std::time::Duration::from_millis(537)),
+            counters: vec![("local_ack_timeout_err".into(), 8), ("rnr_nak_retry_err".into(), 0)],
+        };
+        let error = Error::Link { peer: 3, host: "b".into(), error: link.into() };
+        assert_eq!(
+            error.to_string(),
+            "rank 3 on host b is lost: RDMA over mlx5_0:1 failed: transport retry counter exceeded (status 12, vendor code 0x81); \
+             it gives up a silent peer after 537ms or more (verbs.timeout, verbs.retries); the port has counted \
+             local_ack_timeout_err 8"
+        );
+    }
 
     #[test]
     fn a_main_that_returns_an_error_prints_the_message() {

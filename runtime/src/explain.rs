@@ -98,7 +98,8 @@ impl Peers {
             Some(_) => format!("the first that reaches them of {allowed}"),
         };
         let ranges = ranges(&limits, hint, snapshot);
-        Peers { ranks, hosts, same_host, transport: limits.capabilities.name, why, refused, ranges }
+        let transport = choice.and_then(|choice| choice.transport).unwrap_or(limits.capabilities.name);
+        Peers { ranks, hosts, same_host, transport, why, refused, ranges }
     }
 }
 

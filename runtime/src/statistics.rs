@@ -11,6 +11,7 @@ pub use job::JobStatistics;
 
 use crate::protocol::Path;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Messages and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,6 +104,8 @@ pub struct PeerStatistics {
     pub received: Received,
     /// How often a message had to wait because the transport had no room for it or the peer had given no credit.
     pub stalls: u64,
+    /// What the transport has counted for this peer alone: names and numbers of its own.
+    pub link: Vec<(String, u64)>,
 }
 
 /// What one transport has counted: names and numbers of its own.
@@ -112,14 +115,86 @@ pub struct TransportStatistics {
     pub transport: String,
     /// For example `wake-ups`.
     pub counters: Vec<(String, u64)>,
+    /// What the network device has counted, where the transport has one that counts.
+    pub device: Option<DeviceStatistics>,
+}
+
+/// What the port of a network device has counted since the rank opened it. Everything that uses the port is in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceStatistics {
+    /// Device and port, as `mlx5_0:1`.
+    pub device: String,
+    /// All that the driver counts, by name.
+    pub counters: Vec<DeviceCounter>,
+}
+
+/// One counter of a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceCounter {
+    /// The driver's name for it.
+    pub name: String,
+    /// What it says, where that is known of the name.
+    pub meaning: Option<Meaning>,
+    /// What it has risen by.
+    pub count: u64,
+}
+
+/// What a counter of a network device says, whatever its vendor calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Meaning {
+    /// Packets sent.
+    Sent,
+    /// Packets received.
+    Received,
+    /// A receiver had no place for what came (RNR): credits or receives are missing.
+    NotReady,
+    /// Packets were sent again: something was lost, or `verbs.timeout` is too short.
+    Resent,
+    /// Packets came out of order, or the peer said so: loss, or several paths.
+    OutOfSequence,
+    /// No acknowledgement came within `verbs.timeout`: loss, a dead peer, or too short a time.
+    TimedOut,
+    /// A request came twice: an acknowledgement was lost, or the peer's timeout is too short.
+    Duplicate,
+    /// A connection failed after all retries.
+    GaveUp,
+    /// The network said that it is congested.
+    Congestion,
+    /// The link went down.
+    LinkDown,
+}
+
+impl Meaning {
+    /// Whether people want to see that it has not happened.
+    fn is_trouble(self) -> bool {
+        matches!(self, Meaning::NotReady | Meaning::Resent | Meaning::GaveUp)
+    }
+}
+
+impl fmt::Display for Meaning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Meaning::Sent => "packets sent",
+            Meaning::Received => "packets received",
+            Meaning::NotReady => "receiver not ready",
+            Meaning::Resent => "sent again",
+            Meaning::OutOfSequence => "out of sequence",
+            Meaning::TimedOut => "no acknowledgement in time",
+            Meaning::Duplicate => "came twice",
+            Meaning::GaveUp => "given up",
+            Meaning::Congestion => "congestion",
+            Meaning::LinkDown => "link down",
+        })
+    }
 }
 
 impl PeerStatistics {
-    pub(crate) fn new(peer: usize, transport: &str, counters: &PeerCounters) -> Option<Self> {
+    pub(crate) fn new(peer: usize, transport: &str, counters: &PeerCounters, link: Vec<(String, u64)>) -> Option<Self> {
         let PeerCounters { sent, received, stalls } = *counters;
         let sent: Vec<_> = Path::ALL.into_iter().zip(sent).filter(|(_, tally)| *tally != Tally::default()).collect();
-        let anything = !sent.is_empty() || received != Received::default() || stalls > 0;
-        anything.then(|| PeerStatistics { peer, transport: transport.to_string(), sent, received, stalls })
+        let anything = !sent.is_empty() || received != Received::default() || stalls > 0 || !link.is_empty();
+        anything.then(|| PeerStatistics { peer, transport: transport.to_string(), sent, received, stalls, link })
     }
 
     fn sent_total(&self) -> Tally {

@@ -171,7 +171,10 @@ impl World {
         for peer in 0..self.size() {
             let (limits, host) = (*engine.limits(peer), shared.host_of[peer]);
             let same_host = host == here;
-            let choice = (peer != rank).then(|| choice::choose(same_host, rdma, &allowed));
+            let mut choice = (peer != rank).then(|| choice::choose(same_host, rdma, &allowed));
+            if let (Some(choice), Some(why)) = (&mut choice, engine.fallen_back(peer)) {
+                choice.fall_back(why);
+            }
             let alike =
                 |group: &Group| group.limits == limits && group.same_host == same_host && group.choice == choice;
             match groups.iter_mut().find(|(group, _)| alike(group)) {

@@ -13,18 +13,35 @@ use std::{
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
 fn on_every_transport(ranks: usize, body: impl Fn(&World) -> spmd::Result<()> + Sync) {
-    let clusters = [
+    let over_rdma = std::env::var("SPMD_TEST_TRANSPORT").is_ok_and(|name| name == "verbs");
+    for (name, cluster) in if over_rdma { clusters_over_rdma(ranks) } else { clusters(ranks) } {
+        for (rank, result) in cluster.run(|world| body(world)).expect(name).into_iter().enumerate() {
+            result.unwrap_or_else(|error| panic!("{name}, rank {rank}: {error}"));
+        }
+    }
+}
+
+/// For machines that have it: the lab runs this file there. Two queue pairs of two kinds: bytes and what says that they
+/// are there must not take different ones.
+fn clusters_over_rdma(ranks: usize) -> Vec<(&'static str, Cluster)> {
+    let verbs = || Cluster::new(ranks).set("transport.allow", "verbs").set("verbs.device", "rxe0,rxe1");
+    let strict = || verbs().set("verbs.rnr_retries", "0");
+    vec![
+        ("verbs", strict()),
+        ("verbs, two channels", strict().set("low_latency.size_hint", "4KiB")),
+        ("verbs, three queue pairs for bulk", strict().set("verbs.queue_pairs", "3").set("verbs.ring_bytes", "64KiB")),
+        ("verbs, sleeping", verbs().set("wait.policy", "sleep")),
+    ]
+}
+
+fn clusters(ranks: usize) -> Vec<(&'static str, Cluster)> {
+    vec![
         ("shm", Cluster::new(ranks)),
         ("shm, sleeping", Cluster::new(ranks).set("wait.policy", "sleep")),
         ("tcp", Cluster::new(ranks).set("transport.allow", "tcp")),
         ("tcp, sleeping", Cluster::new(ranks).set("transport.allow", "tcp").set("wait.policy", "sleep")),
         ("two hosts", Cluster::new(ranks).hosts(2)),
-    ];
-    for (name, cluster) in clusters {
-        for (rank, result) in cluster.run(|world| body(world)).expect(name).into_iter().enumerate() {
-            result.unwrap_or_else(|error| panic!("{name}, rank {rank}: {error}"));
-        }
-    }
+    ]
 }
 
 /// All ranks have come here, and what they have put is visible.
@@ -99,6 +116,67 @@ fn a_signal_covers_everything_put_to_the_same_rank_before() {
                 signals.signal(1, SignalOp::Add(1), 0)?;
             }
         }
+        barrier(&comm, &heap)
+    });
+}
+
+#[test]
+fn what_comes_after_a_fence_is_never_seen_before_what_came_before_it() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 1 << 20)?;
+        let (count, data) = (heap.alloc::<u64>(1)?, heap.alloc::<u64>(3000)?);
+        let signal = heap.alloc::<u64>(2)?;
+        for round in 1..=60_u64 {
+            if comm.rank() == 0 {
+                // Changed word first, bytes second, and again a word: whatever way each takes.
+                count.add(0, 1, 1)?;
+                heap.fence();
+                data.put(&vec![round; 3000], 1)?;
+                heap.fence();
+                signal.signal(0, SignalOp::Set(round), 1)?;
+                signal.wait_signal(1, Compare::Equal(round), LONG)?;
+            } else {
+                // Looks at the memory itself, so that nothing is carried out by looking.
+                let mut last = [0];
+                while last[0] != round {
+                    data.slice(2999..).read(&mut last)?;
+                    if last[0] == round {
+                        assert_eq!(count.fetch(0, 1)?, round, "bytes overtook what a fence put before them");
+                    }
+                    if signal.wait_signal(0, Compare::Equal(round), Some(Duration::from_millis(1))).is_ok() {
+                        assert!(data.to_vec().iter().all(|value| *value == round));
+                    }
+                }
+                signal.wait_signal(0, Compare::Equal(round), LONG)?;
+                signal.signal(1, SignalOp::Set(round), 0)?;
+            }
+        }
+        barrier(&comm, &heap)
+    });
+}
+
+#[test]
+fn own_elements_are_put_from_where_they_are_and_large_gets_come_whole() {
+    on_every_transport(3, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 8 << 20)?;
+        let data = heap.alloc::<u32>(700_001)?;
+        let (rank, size) = (comm.rank(), comm.size());
+        data.write(&pattern(data.len(), rank))?;
+        barrier(&comm, &heap)?;
+        let mut theirs = vec![0; data.len()];
+        data.get(&mut theirs, (rank + 1) % size)?;
+        assert!(theirs == pattern(data.len(), (rank + 1) % size));
+        barrier(&comm, &heap)?;
+        if rank == 0 {
+            data.put_own(2)?;
+            // They may be changed at once.
+            data.write(&vec![0; data.len()])?;
+        }
+        barrier(&comm, &heap)?;
+        let expected = if rank == 0 { vec![0; data.len()] } else { pattern(data.len(), if rank == 2 { 0 } else { 1 }) };
+        assert!(data.to_vec() == expected);
         barrier(&comm, &heap)
     });
 }
@@ -448,6 +526,77 @@ fn messages_go_out_of_and_into_the_heap_at_any_size() {
             assert!(matches!(error, Error::Truncated { .. }), "{error}");
             comm.recv_buffer(&into, 0, 6)?;
         }
+        barrier(&comm, &heap)
+    });
+}
+
+#[test]
+fn operations_by_offset_do_what_those_on_buffers_do_without_waiting() {
+    on_every_transport(3, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 1 << 20)?;
+        let buffer = heap.alloc::<u32>(200_000)?;
+        let signals = heap.alloc::<u64>(2)?;
+        buffer.slice(..40_000).write(&pattern(40_000, comm.rank()))?;
+        barrier(&comm, &heap)?;
+        let (right, left) = ((comm.rank() + 1) % comm.size(), (comm.rank() + 2) % comm.size());
+        heap.put_at(buffer.offset() + 4, buffer.offset() + 200_008, 4 * 39_999, right)?;
+        heap.put_bytes_at(&[7; 3], buffer.offset() + 200_001, right)?;
+        heap.signal_at(signals.offset() + 8, SignalOp::Add(5), right)?;
+        heap.signal_at(signals.offset() + 8, SignalOp::Add(6), right)?;
+        let mut quiet = heap.start_quiet()?;
+        while !quiet.is_done()? {
+            heap.progress()?;
+        }
+        signals.wait_signal(1, Compare::AtLeast(11), LONG)?;
+        let found = buffer.to_vec();
+        assert!(found[50_002..90_001] == pattern(40_000, left)[1..]);
+        assert_eq!((found[50_000].to_ne_bytes(), found[50_001], found[90_001]), ([0, 7, 7, 7], 0, 0));
+        // Two gets at once, one of them larger than a record.
+        let mut gets = vec![
+            heap.start_get(buffer.offset(), buffer.offset() + 400_000, 160_000, left)?,
+            heap.start_get(buffer.offset() + 12, buffer.offset() + 796_000, 4, left)?,
+        ];
+        while !gets.is_empty() {
+            heap.progress()?;
+            let mut open = Vec::new();
+            for mut get in gets {
+                if !get.is_done()? {
+                    open.push(get);
+                }
+            }
+            gets = open;
+        }
+        let found = buffer.to_vec();
+        assert!(found[100_000..140_000] == pattern(40_000, left)[..] && found[199_000] == pattern(4, left)[3]);
+        barrier(&comm, &heap)
+    });
+}
+
+#[test]
+fn an_offset_that_does_not_exist_is_an_error_and_nothing_is_written() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 8192)?;
+        let all = heap.bytes();
+        barrier(&comm, &heap)?;
+        for rank in 0..2 {
+            assert!(heap.put_at(0, all - 8, 9, rank).is_err());
+            assert!(heap.put_at(all - 8, 0, 9, rank).is_err());
+            assert!(heap.put_at(usize::MAX, 0, 2, rank).is_err());
+            assert!(heap.put_bytes_at(&[1; 9], all - 8, rank).is_err());
+            assert!(heap.start_get(all, 0, 1, rank).is_err());
+            assert!(heap.signal_at(all - 4, SignalOp::Set(1), rank).is_err());
+            let error = heap.signal_at(12, SignalOp::Set(1), rank).unwrap_err();
+            assert!(error.to_string().contains("no multiple of 8"), "{error}");
+        }
+        assert!(heap.put_at(0, 0, 8, 2).is_err_and(|error| matches!(error, Error::NoSuchRank { rank: 2, .. })));
+        let error = heap.put_at(0, 4, 8, comm.rank()).unwrap_err();
+        assert!(error.to_string().contains("overlap"), "{error}");
+        heap.put_at(16, 16, 8, comm.rank())?;
+        barrier(&comm, &heap)?;
+        let bytes = heap.alloc::<u8>(all)?;
+        assert_eq!(bytes.to_vec(), vec![0; all]);
         barrier(&comm, &heap)
     });
 }

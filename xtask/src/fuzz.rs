@@ -7,7 +7,14 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// The fuzz targets and a folder with samples for each, from the root.
-const TARGETS: &[(&str, Option<&str>)] = &[("frames", None), ("hostfile", Some("hostfiles")), ("configuration", None)];
+const TARGETS: &[(&str, Option<&str>)] = &[
+    ("frames", None),
+    ("hostfile", Some("hostfiles")),
+    ("rankfile", None),
+    ("job_file", None),
+    ("configuration", None),
+    ("work_queue", None),
+];
 
 /// What libFuzzer needs to see where a program went (rustc's flags, as `cargo fuzz` sets them), and AddressSanitizer.
 const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

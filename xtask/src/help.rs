@@ -57,20 +57,21 @@ cargo xtask experiment two-hop [OPTION...]: reductions over slow links, flat and
 
   1. builds rsrun and the measuring program in release mode
   2. brings up 12 hosts of 8 slots as namespaces; each link carries 100 Mbit/s with a queue of 100 packets (tc, tbf)
-  3. measures reduce and all_reduce of 96 ranks: ours flat and in two hops, Open MPI (default and coll/han) and MPICH
-     where they are installed (cargo xtask peers setup), all in turn
-  4. prints the medians in ms, with how many times as long as the pipelined two-hop algorithm, and draws docs/two-hop.svg
+  3. measures what messages cost there, then reduce and all_reduce of 96 ranks: ours flat and in two hops, and Open MPI
+     (default and coll/han) where it is installed (cargo xtask peers setup openmpi), all in turn
+  4. prints the medians in ms, with how many times as long as the pipelined two-hop algorithm, and what the simulator says
+     with the constants of this run; draws docs/two-hop.svg and keeps everything in docs/two-hop.json
   5. takes the hosts down, also after a failure or an interrupt
 
-Options go to the program: target/release/two-hop --help has them; --turns 5, --sizes 64K,4M, --only 'all_reduce: flat'.
-It takes about a quarter of an hour, and the machine should do nothing else. Needs the rights of root, or sudo without a
-password.
+Options go to the program: target/release/two-hop --help has them; --quick, --turns 5, --sizes 64K,4M,
+--only 'all_reduce: flat'. It takes about a quarter of an hour, with --quick less than nine minutes, and the machine should
+do nothing else. Needs the rights of root, or sudo without a password.
 ";
 
 pub(crate) const FUZZ: &str = "\
 cargo xtask fuzz [TARGET] [SECONDS]: feed the decoders with whatever libFuzzer thinks of
 
-Targets: frames, hostfile, configuration (fuzz/targets); all of them for 10 seconds each when nothing is said.
+Targets: frames, hostfile, rankfile, job_file, configuration (fuzz/targets); all of them for 10 seconds each when nothing is said.
 Needs a nightly toolchain and a C++ compiler. What was found interesting stays in fuzz/corpus, what failed in
 fuzz/artifacts. No part of `cargo xtask test`, because building with the sanitizer takes minutes.
 ";

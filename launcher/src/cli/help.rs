@@ -7,15 +7,13 @@ pub(super) const ABOUT: &str = "Starts a program as many ranks on one or several
 pub(super) const PROGRAMS: &str = "Each program (also after a `:`)";
 /// Where ranks run.
 pub(super) const HOSTS: &str = "Hosts";
-/// Configuration keys.
-pub(super) const SETTINGS: &str = "Settings";
 /// What is printed.
 pub(super) const OUTPUT: &str = "Output";
 /// How long, and when not.
 pub(super) const LIFE: &str = "Life and death";
 
 /// How it is called.
-pub(super) const USAGE: &str = "rsrun [OPTIONS] PROGRAM [ARGUMENTS]... [: [OPTIONS] PROGRAM [ARGUMENTS]...]...\n       rsrun [OPTIONS] --app FILE\n       rsrun config [--json] [--changed] [--set KEY=VALUE]... [KEY]...\n       rsrun topo [-n N] [--topology FILE.xml] [--svg FILE]\n       rsrun completions bash|zsh|fish\n       rsrun man";
+pub(super) const USAGE: &str = "rsrun [OPTIONS] PROGRAM [ARGUMENTS]... [: [OPTIONS] PROGRAM [ARGUMENTS]...]...\n       rsrun [OPTIONS] --app FILE\n       rsrun config [--json] [--changed] [--set KEY=VALUE]... [KEY|GROUP]...\n       rsrun topo [-n N] [--topology FILE.xml] [--svg FILE]\n       rsrun completions bash|zsh|fish\n       rsrun man";
 
 /// What `rsrun config` is.
 pub(super) const CONFIG_ABOUT: &str = "Prints every configuration key: its value, where the value came from, and what it overrode. With KEYs: all about these.";

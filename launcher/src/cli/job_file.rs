@@ -17,7 +17,7 @@ const KEYS: &str = "ranks, program, arguments, directory, environment, wrap, wra
 ///
 /// # Errors
 /// What is wrong and where, with [`ExitCode::Data`].
-pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<AppLine>, Failure> {
+pub fn parse(path: &Path, text: &str) -> Result<Vec<AppLine>, Failure> {
     let file = File { path, text };
     let (document, errors) = DeTable::parse_recoverable(text);
     if let Some(error) = errors.iter().min_by_key(|error| error.span().map_or(0, |span| span.start)) {

@@ -6,7 +6,7 @@ mod apps;
 mod foreign;
 mod help;
 mod insight;
-mod job_file;
+pub mod job_file;
 mod placement;
 mod ranges;
 mod simulate;
@@ -21,7 +21,7 @@ pub use simulate::SimulateOptions;
 
 use crate::exit::{ExitCode, Failure};
 use crate::job::lines::Tag;
-use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser};
 use spmd::bootstrap::messages::StdinTarget;
 use spmd::config::CommandLineSetting;
 use std::ffi::{OsStr, OsString};
@@ -87,17 +87,9 @@ pub struct Options {
     #[arg(help_heading = help::HOSTS, long)]
     pub oversubscribe: bool,
 
-    /// Set a configuration key (see `rsrun config`)
-    #[arg(help_heading = help::SETTINGS, long, value_name = "KEY=VALUE", action = ArgAction::Append)]
-    pub set: Vec<String>,
-
-    /// The same in two words, with names as Open MPI users know them
-    #[arg(help_heading = help::SETTINGS, long, num_args = 2, value_names = ["KEY", "VALUE"], action = ArgAction::Append)]
-    pub mca: Vec<String>,
-
-    /// Configuration file of this job, over the system's and the user's
-    #[arg(help_heading = help::SETTINGS, long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    #[allow(missing_docs)]
+    #[command(flatten, next_help_heading = "Settings")]
+    pub set: SettingOptions,
 
     /// End the job after so long, with exit code 124 (seconds, or 90s, 5min, 2h)
     #[arg(help_heading = help::LIFE, long, value_name = "TIME", value_parser = words::time)]
@@ -161,6 +153,22 @@ pub struct Options {
     pub placement: PlacementOptions,
 }
 
+/// Settings of a job: the same wherever a job, or what it would do, is described.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SettingOptions {
+    /// Set a configuration key (see `rsrun config`)
+    #[arg(long, value_name = "KEY=VALUE", action = ArgAction::Append)]
+    pub set: Vec<String>,
+
+    /// The same in two words, with names as Open MPI users know them
+    #[arg(long, num_args = 2, value_names = ["KEY", "VALUE"], action = ArgAction::Append)]
+    pub mca: Vec<String>,
+
+    /// Configuration file of this job, over the system's and the user's
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
 /// What happens when a rank fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
@@ -173,7 +181,7 @@ pub enum OnFailure {
 /// `rsrun config`: print the configuration that a run would have.
 #[derive(Debug, Parser)]
 #[command(name = "rsrun config", about = help::CONFIG_ABOUT, disable_version_flag = true, max_term_width = 110)]
-#[command(override_usage = "rsrun config [OPTIONS] [KEY]...")]
+#[command(override_usage = "rsrun config [OPTIONS] [KEY|GROUP]...")]
 pub struct ConfigOptions {
     /// As JSON
     #[arg(long)]
@@ -183,23 +191,15 @@ pub struct ConfigOptions {
     #[arg(long)]
     pub changed: bool,
 
-    /// Set a configuration key
-    #[arg(long, value_name = "KEY=VALUE", action = ArgAction::Append)]
-    pub set: Vec<String>,
-
-    /// The same in two words
-    #[arg(long, num_args = 2, value_names = ["KEY", "VALUE"], action = ArgAction::Append)]
-    pub mca: Vec<String>,
-
-    /// Configuration file of a job
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    #[allow(missing_docs)]
+    #[command(flatten)]
+    pub set: SettingOptions,
 
     /// What was set, in the order given.
     #[arg(skip)]
     pub settings: Vec<CommandLineSetting>,
 
-    /// The keys to show with everything about them; none: a table of all.
+    /// The keys to show with everything about them, or groups of keys (`verbs`); none: a table of all.
     #[arg(skip)]
     pub keys: Vec<String>,
 }
@@ -253,6 +253,17 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
         });
     }
     settings.extend(options.insight.settings());
+    if let (Some("-"), Some(file)) = (options.insight.stats.as_deref(), split.program.first())
+        && std::path::Path::new(file).extension().is_some_and(|extension| extension == "json")
+    {
+        let file = file.display();
+        return Err(usage(format!("{file} would be the program: write --stats={file} for the file of the statistics")));
+    }
+    if options.output_dir.is_some() && !options.tee && (options.tag.is_some() || options.timestamp) {
+        return Err(usage(
+            "--tag and --timestamp are for output that is shown, and --output-dir shows none: add --tee, or leave them out",
+        ));
+    }
     let apps = match &options.job_file {
         // Nothing runs: no program is needed.
         None if split.program.is_empty() && options.placement.dry_run => Vec::new(),

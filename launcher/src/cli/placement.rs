@@ -98,17 +98,9 @@ pub(super) struct TopoOptions {
     #[command(flatten)]
     pub placement: PlacementOptions,
 
-    /// Set a configuration key
-    #[arg(long, value_name = "KEY=VALUE", action = ArgAction::Append)]
-    pub set: Vec<String>,
-
-    /// The same in two words
-    #[arg(long, num_args = 2, value_names = ["KEY", "VALUE"], action = ArgAction::Append)]
-    pub mca: Vec<String>,
-
-    /// Configuration file of a job
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    #[allow(missing_docs)]
+    #[command(flatten)]
+    pub set: super::SettingOptions,
 
     /// Command that starts the agent on a host instead of SSH
     #[arg(long, value_name = "COMMAND")]
@@ -123,7 +115,7 @@ impl TopoOptions {
         options.hostfile = self.hostfile;
         options.host = self.host;
         options.oversubscribe = self.oversubscribe;
-        options.config = self.config;
+        options.set = self.set;
         options.placement = self.placement;
         options.placement.dry_run = true;
         options.placement.topo = Some(Topo { svg: self.svg });

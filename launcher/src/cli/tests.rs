@@ -106,6 +106,8 @@ fn options_of_other_launchers_are_refused_with_what_to_do_here() {
         (&["-nooversubscribe", "app"], "nothing: that is the default"),
         (&["-genv", "A", "1", "app"], "-x NAME=VALUE"),
         (&["-l", "app"], "--tag"),
+        (&["--stats", "s.json", "app"], "write --stats=s.json"),
+        (&["--tag", "--output-dir", "out", "app"], "add --tee"),
         (&["-output-filename", "out", "app"], "--output-dir DIR"),
     ] {
         assert!(error(line).contains(says), "{line:?}: {}", error(line));

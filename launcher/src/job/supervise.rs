@@ -67,7 +67,7 @@ fn supervise(run: &Run, status: &mut Status) -> Result<(), Failure> {
     let begun = Instant::now();
     let (sender, receiver) = channel();
     let open_files = sys::raise_open_files();
-    let settings = settings::load(run.options.config.as_deref(), run.settings.clone())?;
+    let settings = settings::load(run.options.set.config.as_deref(), run.settings.clone())?;
     preflight::not_a_task_of_many(|name| std::env::var(name).ok())?;
     let (mut plan, missing) = prepare::plan(run, &settings)?;
     let how = prepare::how(&settings, open_files, &plan)?;

@@ -171,9 +171,11 @@ impl<T: Element> Drop for SendRequest<T> {
 impl<T: Element> Handled for SendRequest<T> {
     fn handle(&self) -> Handle<'_> {
         match self.state {
-            State::UnderWay(id) => Handle { runtime: self.communicator.runtime(), send: Some(id), receive: None },
+            State::UnderWay(id) => {
+                Handle { runtime: self.communicator.runtime(), send: Some(id), receive: None, task: None }
+            }
             State::Sent { .. } | State::Over => {
-                Handle { runtime: self.communicator.runtime(), send: None, receive: None }
+                Handle { runtime: self.communicator.runtime(), send: None, receive: None, task: None }
             }
         }
     }
@@ -247,7 +249,7 @@ pub enum Cancelled<T> {
 
 impl<T: Element> Handled for RecvRequest<T> {
     fn handle(&self) -> Handle<'_> {
-        Handle { runtime: self.communicator.runtime(), send: None, receive: self.id }
+        Handle { runtime: self.communicator.runtime(), send: None, receive: self.id, task: None }
     }
 }
 

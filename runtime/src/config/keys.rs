@@ -105,9 +105,10 @@ table! {
 
     /// Bytes of each connection that may be under way: a sender keeps them until the receiver has confirmed them, to send
     /// them again when the connection breaks, and waits when there are more.
-    TCP_RESEND_BYTES: u64 = "tcp.resend_bytes", bytes(MIB, 4 * KIB..=256 * MIB), read by "TCP transport";
+    TCP_RESEND_BYTES: u64 = "tcp.resend_bytes", bytes(2 * MIB, 4 * KIB..=256 * MIB), read by "TCP transport";
 
-    /// How long two ranks that live try to replace a connection that broke. Zero: a broken connection is a lost peer.
+    /// How long two ranks that live try to replace a connection that broke. Zero: a broken connection is a lost peer, and
+    /// senders keep no copy of what they have sent, which makes messages above 64 KiB faster.
     TCP_RECONNECT: Duration = "tcp.reconnect", duration(s(20), s(0)..=s(3600)), read by "TCP transport";
 
     /// A host that has not answered for this long is lost, and every rank on it. The kernel asks and answers, so that a
@@ -140,8 +141,16 @@ table! {
     /// it.
     VERBS_RING_BYTES: u64 = "verbs.ring_bytes", power_of_two(256 * KIB, 64 * KIB..=64 * MIB), read by "RDMA transport";
 
+    /// Queue pairs of each pair of ranks for messages above the size hint. With more than one, the pieces of large messages
+    /// are spread over them: for devices that one queue pair cannot fill.
+    VERBS_QUEUE_PAIRS: u64 = "verbs.queue_pairs", Kind::Count { default: 1, range: 1..=16 }, read by "RDMA transport";
+
     /// Work requests of a connection that may be under way.
     VERBS_SEND_DEPTH: u64 = "verbs.send_depth", Kind::Count { default: 256, range: 16..=16384 }, read by "RDMA transport";
+
+    /// Receives that are kept posted for each connection. Zero: one for every credit that the peer has, so that a receiver
+    /// is always ready. Fewer show what happens when it is not.
+    VERBS_RECEIVES: u64 = "verbs.receives", Kind::Count { default: 0, range: 0..=16384 }, read by "RDMA transport";
 
     /// The largest record, header of 48 bytes included, that travels within its work request; less where the device takes
     /// less.
@@ -206,12 +215,35 @@ table! {
     /// group has ranks.
     COLLECTIVES_LEADERS: u64 = "collectives.leaders", Kind::Count { default: 1, range: 1..=1024 }, read by "collectives";
 
-    /// Pieces that collectives cut their data into, at most; 0: as the cost formula says.
+    /// The most bytes that a group combines at once in collectives in two hops; 0: as the cost formula says.
     COLLECTIVES_CHUNK_BYTES: u64 = "collectives.chunk_bytes", bytes(0, 0..=GIB), read by "collectives";
+
+    /// The most bytes of one message of collectives that cut their data into pieces, in two hops of one between the groups; 0:
+    /// as the cost formula says.
+    COLLECTIVES_SEGMENT_BYTES: u64 = "collectives.segment_bytes", bytes(0, 0..=GIB), read by "collectives";
+
+    /// The file on the launcher's host with the tuning table, as `rsbench tune collectives` writes it; every rank gets what it
+    /// says. Empty: none.
+    COLLECTIVES_TABLE_FILE: String = "collectives.table_file", Kind::Text { default: "" }, read by "launcher";
+
+    /// The tuning table itself: what the launcher has read from `collectives.table_file`. Entries end with `;`.
+    COLLECTIVES_TABLE: String = "collectives.table", Kind::Text { default: "" }, read by "collectives";
+
+    /// A collective in which nothing has come for so long tells the other ranks what it is, so that calls that do not fit
+    /// together end in an error that names them. 0: never; only messages of the wrong call are noticed then.
+    COLLECTIVES_CHECK_AFTER: Duration = "collectives.check_after", duration(s(1), s(0)..=s(3600)), read by "the runtime";
+
+    /// A collective in which nothing has come for so long says on standard error which ranks are not in it, again after
+    /// twice as long and so on, and goes on waiting. 0: never.
+    COLLECTIVES_WARN_AFTER: Duration = "collectives.warn_after", duration(s(30), s(0)..=s(86400)), read by "the runtime";
+
+    /// A collective in which nothing has come for so long is an error. 0: it waits for as long as the ranks live.
+    COLLECTIVES_TIMEOUT: Duration = "collectives.timeout", duration(s(0), s(0)..=s(86400)), read by "the runtime";
 
     /// Algorithm of `all_reduce`; `auto` chooses by ranks and bytes.
     COLLECTIVES_ALL_REDUCE: String = "collectives.all_reduce",
-        choice("auto", &["auto", "linear", "binomial", "recursive_doubling", "ring", "rabenseifner", "two_hop", "two_hop_ring"]), read by "collectives";
+        choice("auto", &["auto", "linear", "binomial", "recursive_doubling", "ring", "rabenseifner", "two_hop", "two_hop_ring", "segmented_ring"]),
+        read by "collectives";
 
     /// Algorithm of `broadcast`; `auto` chooses by ranks and bytes.
     COLLECTIVES_BROADCAST: String = "collectives.broadcast", choice("auto", &["auto", "linear", "binomial", "chain", "two_hop"]),
@@ -288,6 +320,13 @@ table! {
 /// The row that has this name or alias.
 pub fn find(name: &str) -> Option<&'static KeySpec> {
     position(name).map(|index| &TABLE[index])
+}
+
+/// The names of all keys of a group (`verbs`, or `verbs.`); none when there is no such group, or a key of that name.
+pub fn group(name: &str) -> Vec<&'static str> {
+    let prefix = format!("{}.", name.trim_end_matches('.'));
+    let all = TABLE.iter().map(|spec| spec.name).filter(|key| key.starts_with(&prefix));
+    if find(name).is_some() { Vec::new() } else { all.collect() }
 }
 
 /// The place in the table of the row that has this name or alias.

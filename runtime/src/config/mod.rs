@@ -37,7 +37,7 @@ mod units;
 pub use error::{ConfigError, Place, Problem, Written};
 pub use files::{MAX_FILE_BYTES, load_files, system_file, user_file};
 pub use foreign::{ForeignVariable, foreign_variable};
-pub use keys::{find, nearest};
+pub use keys::{find, group, nearest};
 pub use layers::{
     CommandLineSetting, ENVIRONMENT_PREFIX, FileLayer, Layers, is_configuration_variable, program_setting, resolve,
     unknown_key,

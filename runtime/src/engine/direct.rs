@@ -9,13 +9,12 @@
 use super::{
     Engine, Route,
     core::{Core, Outgoing},
-    one_sided::HeapKey,
     operation::{Buffers, Landing, OperationId, Sending, Source},
 };
 use crate::{
     memory::heap::HeapMemory,
     transport::{
-        Transport,
+        HeapKey, Transport,
         record::{Header, Kind, Payload},
     },
 };

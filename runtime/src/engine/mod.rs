@@ -10,12 +10,13 @@ pub(crate) mod one_sided;
 pub(crate) mod operation;
 mod outbox;
 mod table;
+pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
 mod wait;
 
 pub(crate) use wait::{
-    BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, Span, WAKE_TOKEN, Waiting,
+    BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN, Waiting,
 };
 
 use crate::{
@@ -112,6 +113,9 @@ pub(crate) struct Engine {
     report: Option<Report>,
     /// Peers whose first outgoing message has been refused by the transport.
     stalled: Vec<bool>,
+    /// Operations that go on by themselves.
+    tasks: tasks::Tasks,
+    next_task: tasks::TaskId,
 }
 
 /// A message that has been received, with the buffer if the receive owned it.
@@ -172,6 +176,8 @@ impl Engine {
             recorder: None,
             report: None,
             stalled: vec![false; size],
+            tasks: tasks::Tasks::default(),
+            next_task: 0,
         }
     }
 
@@ -195,21 +201,39 @@ impl Engine {
 
     /// What this rank has counted so far.
     pub(crate) fn statistics(&self, complete: bool) -> Statistics {
-        let transport = |peer: usize| self.limits(peer).capabilities.name;
-        let peers = self.core.counters.iter().enumerate();
+        let peers = self.core.counters.iter().enumerate().filter_map(|(peer, counted)| {
+            let mut link = Vec::new();
+            let transport = &self.routes.routes[self.routes.to[peer]].transport;
+            transport.link_counters(peer, &mut |name, number| link.push((name.to_string(), number)));
+            PeerStatistics::new(peer, self.reached_by(peer), counted, link)
+        });
         let transports = self.routes.routes.iter().map(|route| {
             let mut counters = Vec::new();
             route.transport.counters(&mut |name, number| counters.push((name.to_string(), number)));
-            TransportStatistics { transport: route.limits.capabilities.name.to_string(), counters }
+            let device = route.transport.device();
+            TransportStatistics { transport: route.limits.capabilities.name.to_string(), counters, device }
         });
         Statistics {
             rank: self.core.rank,
             host: self.hosts[self.core.rank].clone(),
             complete,
-            peers: peers.filter_map(|(peer, counted)| PeerStatistics::new(peer, transport(peer), counted)).collect(),
+            peers: peers.collect(),
             waits: self.waits,
-            transports: transports.filter(|transport| !transport.counters.is_empty()).collect(),
+            transports: transports.filter(|it| !it.counters.is_empty() || it.device.is_some()).collect(),
         }
+    }
+
+    /// The name of the transport that carries messages to a peer.
+    fn reached_by(&self, peer: usize) -> &'static str {
+        match self.fallen_back(peer) {
+            Some(_) => "tcp",
+            None => self.limits(peer).capabilities.name,
+        }
+    }
+
+    /// Why TCP takes the place of a faster transport that was to reach this peer, where it does.
+    pub(crate) fn fallen_back(&self, peer: usize) -> Option<&str> {
+        self.routes.routes[self.routes.to[peer]].transport.fallen_back(peer)
     }
 
     /// The limits between the paths to a peer.
@@ -369,6 +393,11 @@ impl Engine {
         Ok(None)
     }
 
+    /// Source and tag of the messages of a context that no receive has met, the oldest nearly first.
+    pub(crate) fn early(&self, context: u64) -> impl Iterator<Item = (usize, u64)> {
+        self.core.matcher.waiting_in(context)
+    }
+
     /// As a probe, and takes the message for nobody else to receive.
     pub(crate) fn find(&mut self, context: u64, pattern: Pattern) -> Result<Option<Found>> {
         if self.probe(context, pattern)?.is_none() {
@@ -472,8 +501,12 @@ impl Engine {
     /// Whether sends to others are still under way. What this rank sent to itself and never received is no one's.
     pub(crate) fn has_unsent(&self) -> bool {
         let rank = self.core.rank;
-        self.core.sends.values().any(|send| send.done.is_none() && send.peer != rank)
-            || self.core.busy.iter().any(|peer| *peer != rank)
+        self.core.sends.values().any(|send| send.done.is_none() && send.peer != rank) || self.has_outgoing()
+    }
+
+    /// Whether something for others waits for room in a transport, or for a connection.
+    pub(crate) fn has_outgoing(&self) -> bool {
+        self.core.busy.iter().any(|peer| *peer != self.core.rank)
     }
 
     /// Tells all peers that nothing more comes; `true` when the process may exit.
@@ -532,7 +565,8 @@ impl Engine {
         if let Some(fatal) = &self.fatal {
             return Err(fatal.clone());
         }
-        let moved = match self.step(buffers) {
+        let stepped = if self.tasks.is_empty() { self.step(buffers) } else { self.step_with_tasks(buffers) };
+        let moved = match stepped {
             Ok(moved) => moved,
             Err(error) => {
                 // Something may be half done: no later call may rely on it.
@@ -629,9 +663,7 @@ impl Engine {
         for &peer in &*group.members {
             let Some(Departed { departure, counted: true, .. }) = &self.departed[peer] else { continue };
             left -= 1;
-            if let Departure::Lost(_) = departure
-                && !group.reported.contains(&peer)
-            {
+            if *departure != Departure::Finished && !group.reported.contains(&peer) {
                 group.reported.push(peer);
                 return Some(departure_error(peer, &self.hosts[peer], departure, operation));
             }
@@ -673,6 +705,7 @@ fn departure_error(peer: usize, host: &str, departure: &Departure, operation: &'
     match departure {
         Departure::Finished => Error::PeerFinished { peer, host, operation },
         Departure::Lost(reason) => Error::PeerLost { peer, host, reason: reason.clone() },
+        Departure::Broken(error) => Error::Link { peer, host, error: error.clone() },
     }
 }
 

@@ -1,5 +1,5 @@
 //! One-sided operations on the symmetric heaps of ranks whose memory is not mapped here: as records that the target's
-//! engine carries out when its rank makes progress.
+//! engine carries out when its rank makes progress. Bytes go past it where the transport can move them by itself.
 //!
 //! No I/O and no clock. Records of one pair of ranks keep their order, so what is asked first is done first: a signal
 //! covers every put before it, and an answer says that everything before it has been done.
@@ -8,14 +8,15 @@ use super::{Engine, core::Outgoing, operation::OperationId};
 use crate::{
     error::{Error, Result},
     memory::heap::{HeapMemory, Update, Width},
-    transport::record::{Header, Kind, Payload},
+    transport::{
+        Direct, HeapKey,
+        record::{Header, Kind, Payload},
+    },
+    verbs::Remote,
 };
 use bytemuck::{Pod, Zeroable};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-
-/// Names a heap: the context of its communicator and its number there.
-pub(crate) type HeapKey = (u64, u64);
 
 /// Records that may wait for one peer before whoever adds to them has to wait.
 const BACKLOG: usize = 64;
@@ -197,7 +198,48 @@ impl Engine {
     }
 
     pub(crate) fn remove_heap(&mut self, key: HeapKey) {
+        for route in &mut self.routes.routes {
+            route.transport.conceal(key);
+        }
         self.core.one_sided.heaps.remove(&key);
+    }
+
+    /// Lets peers access a heap without this rank's help, where a transport can: what they must know.
+    pub(crate) fn expose(&mut self, key: HeapKey, memory: &Arc<HeapMemory>) -> Option<Remote> {
+        self.routes.routes.iter_mut().find_map(|route| route.transport.expose(key, memory))
+    }
+
+    /// Puts the front of `bytes` into memory that the peer has exposed, without its help.
+    pub(crate) fn put_direct(&mut self, peer: usize, there: Remote, bytes: &[u8]) -> Result<Direct<usize>> {
+        self.check(peer, "a put to it")?;
+        self.transport(peer).put(peer, there, bytes)
+    }
+
+    /// The same with bytes of this rank's own part: the number of the request.
+    pub(crate) fn put_own_direct(
+        &mut self,
+        peer: usize,
+        there: Remote,
+        key: HeapKey,
+        at: usize,
+        bytes: usize,
+    ) -> Result<Direct<u64>> {
+        self.check(peer, "a put to it")?;
+        self.transport(peer).put_own(peer, there, key, at, bytes)
+    }
+
+    /// Begins to fetch bytes from memory that the peer has exposed: the number of the request.
+    pub(crate) fn get_direct(&mut self, peer: usize, there: Remote, bytes: usize) -> Result<Direct<u64>> {
+        self.check(peer, "a get from it")?;
+        self.transport(peer).get(peer, there, bytes)
+    }
+
+    /// Whether such a request is done; fills `out` with what it has fetched.
+    pub(crate) fn take_direct(&mut self, peer: usize, request: u64, out: &mut [u8]) -> Result<bool> {
+        if self.transport(peer).take(peer, request, out) {
+            return Ok(true);
+        }
+        self.check(peer, "a one-sided operation on it").map(|()| false)
     }
 
     fn post(&mut self, peer: usize, header: Header, payload: Vec<u8>) {

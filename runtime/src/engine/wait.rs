@@ -273,21 +273,24 @@ impl Runtime {
     ) -> Result<R> {
         let mut pace = Pace::default();
         let mut notice = Notice { board: self.board.as_ref(), activity, posted: false, runtime: self, blocked: None };
-        let mut slept = false;
+        // Those that wait long look at the clock, too.
+        let mut is_due = false;
         loop {
             let moved = engine.progress(buffers)?;
-            if engine.news() != seen || slept {
+            if engine.news() != seen || is_due {
                 seen = engine.news();
                 if let Some(result) = done(&mut engine, buffers) {
                     return result;
                 }
             }
             if moved {
-                slept = false;
+                is_due = false;
                 pace.restart();
                 continue;
             }
+            let slept;
             (engine, slept) = self.pause(engine, &mut pace, &mut notice, buffers, LONGEST_SLEEP, &mut || false)?;
+            is_due = slept || pace.idle.is_multiple_of(LIFELINE_EVERY);
         }
     }
 

@@ -66,6 +66,15 @@ pub enum SignalOp {
     Add(u64),
 }
 
+impl SignalOp {
+    pub(super) fn update(self) -> Update {
+        match self {
+            SignalOp::Set(value) => Update::Set(value),
+            SignalOp::Add(value) => Update::Add(value),
+        }
+    }
+}
+
 /// What a signal's word must be for the wait to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compare {
@@ -184,11 +193,7 @@ impl HeapBuffer<u64> {
     /// # Errors
     /// As for [`HeapBuffer::fetch`].
     pub fn signal(&self, index: usize, op: SignalOp, rank: usize) -> Result<()> {
-        let update = match op {
-            SignalOp::Set(value) => Update::Set(value),
-            SignalOp::Add(value) => Update::Add(value),
-        };
-        self.update(index, update, rank, false, "HeapBuffer::signal").map(drop)
+        self.update(index, op.update(), rank, false, "HeapBuffer::signal").map(drop)
     }
 
     /// Waits until signal `index` of this rank's own memory is as wanted, and returns it. Other messages of this rank make

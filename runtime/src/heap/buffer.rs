@@ -10,7 +10,7 @@ use std::{
     fmt,
     marker::PhantomData,
     ops::{Bound, RangeBounds},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
 };
 
 /// A place in a symmetric heap: `len()` elements at the same offset of every rank's memory. Clones and slices are the same
@@ -188,25 +188,8 @@ impl<T: Element> HeapBuffer<T> {
                 self.heap.memory.write(part, self.offset, bytes);
                 Ok(())
             }
-            Reach::Records => self.put_records(bytes, rank),
+            Reach::Records => self.heap.put_bytes(bytes, self.offset, rank),
         }
-    }
-
-    fn put_records(&self, bytes: &[u8], rank: usize) -> Result<()> {
-        let communicator = &self.heap.communicator;
-        let peer = communicator.world_rank(rank);
-        self.heap.pending[rank].store(true, Ordering::Relaxed);
-        let mut done = 0;
-        self.heap.wait(|engine| {
-            while done < bytes.len() {
-                match engine.put(peer, self.heap.key, self.offset + done, &bytes[done..]) {
-                    Ok(0) => return None,
-                    Ok(more) => done += more,
-                    Err(error) => return Some(Err(error)),
-                }
-            }
-            Some(Ok(()))
-        })
     }
 
     /// Copies elements out of the front of this buffer in the memory of `rank`.
@@ -218,6 +201,7 @@ impl<T: Element> HeapBuffer<T> {
         let bytes = element::as_bytes_mut(data);
         match self.heap.reach(rank, "HeapBuffer::get")? {
             Reach::Mapped { part } => self.heap.memory.read(part, self.offset, bytes),
+            Reach::Records if self.heap.get_direct(bytes, rank, self.offset)? => {}
             Reach::Records => {
                 let communicator = &self.heap.communicator;
                 let peer = communicator.world_rank(rank);
@@ -246,7 +230,8 @@ impl<T: Element> HeapBuffer<T> {
                 self.heap.memory.transfer((own, self.offset), (part, self.offset), self.bytes());
                 Ok(())
             }
-            Reach::Records => self.put_records(element::as_bytes(&self.to_vec()), rank),
+            Reach::Records if self.heap.put_own_direct(rank, self.offset, self.bytes())? => Ok(()),
+            Reach::Records => self.heap.put_bytes(element::as_bytes(&self.to_vec()), self.offset, rank),
         }
     }
 }

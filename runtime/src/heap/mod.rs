@@ -6,17 +6,19 @@
 
 mod atomic;
 mod buffer;
+mod direct;
 mod layout;
+mod offsets;
 
 pub use atomic::{Atomic, Compare, SignalOp};
 pub use buffer::HeapBuffer;
+pub use offsets::Pending;
 
 use crate::{
     comm::Communicator,
     element::Element,
     engine::{
         Engine,
-        one_sided::HeapKey,
         operation::{NoBuffers, OperationId},
     },
     error::{Context, Error, Result},
@@ -24,6 +26,8 @@ use crate::{
         Activity, Operation,
         heap::{HeapMemory, PAGE, reserved_bytes},
     },
+    transport::HeapKey,
+    verbs::Remote,
 };
 use layout::Layout;
 use std::{
@@ -54,9 +58,13 @@ use std::{
 ///
 /// # How ranks are reached
 /// Ranks of the same host that may use shared memory have each other's memory mapped: an operation is a copy or an atomic
-/// instruction, and the target takes no part. Other ranks are reached by records that the target carries out when it
-/// enters the library: a put to a rank that computes for long is visible only when that rank next waits, sends or receives.
-/// What may wait for such a rank is bounded; whoever puts, signals or changes more waits for it.
+/// instruction, and the target takes no part. To ranks that RDMA reaches, puts and gets are made by the network device,
+/// and the target takes no part either; signals and atomic operations are records that come after them. A record is
+/// carried out when the target enters the library: what is changed on a rank that computes for long is visible only when
+/// that rank next waits, sends or receives. Other ranks are reached by records alone. What may wait for a rank is bounded;
+/// whoever puts, signals or changes more waits for it.
+///
+/// Over RDMA a heap must not be dropped while others still access it: their connections to this rank would break.
 #[derive(Clone, Debug)]
 pub struct SymmetricHeap {
     inner: Arc<Inner>,
@@ -70,8 +78,14 @@ struct Inner {
     /// For every rank of the communicator how it is reached.
     reach: Vec<Reach>,
     layout: Mutex<Layout>,
-    /// For every rank: something was sent there that [`SymmetricHeap::quiet`] has to wait for.
+    /// For every rank: where its part is for this rank's network device, if that reaches it.
+    exposed: Vec<Option<Remote>>,
+    /// For every rank: records were sent there that [`SymmetricHeap::quiet`] has to wait for.
     pending: Vec<AtomicBool>,
+    /// For every rank: bytes were put there past its engine, which `quiet` has to wait for.
+    written: Vec<AtomicBool>,
+    /// For every rank: what is put there next must come after the records that are pending.
+    fenced: Vec<AtomicBool>,
 }
 
 /// How a rank's memory is reached.
@@ -79,7 +93,7 @@ struct Inner {
 enum Reach {
     /// It is part `part` of what is mapped here.
     Mapped { part: usize },
-    /// By records that its engine carries out.
+    /// By records that its engine carries out, and past it where a device can.
     Records,
 }
 
@@ -113,11 +127,22 @@ impl SymmetricHeap {
         };
         let memory = memory.map(Arc::new).context(format!("making a symmetric heap of {bytes} bytes a rank"));
         let key = (communicator.context(), communicator.next_heap());
+        let mut exposed = None;
         if let Ok(memory) = &memory {
             // Before others may begin to use it.
-            communicator.runtime().lock().add_heap(key, memory.clone());
+            let mut engine = communicator.runtime().lock();
+            engine.add_heap(key, memory.clone());
+            if reach.iter().any(|reach| matches!(reach, Reach::Records)) {
+                exposed = engine.expose(key, memory);
+            }
         }
-        let made = communicator.gather_words(Operation::Heap, [NEW, u64::from(memory.is_ok()), 0]);
+        let [step, made, address] = say_made(memory.is_ok(), exposed);
+        let made = communicator.gather_words(Operation::Heap, [step, made, address]);
+        let exposed = match &made {
+            Ok(made) => (0..size).map(|rank| heard_exposed(made[rank], reach[rank])).collect(),
+            Err(_) => vec![None; size],
+        };
+        let flags = || (0..size).map(|_| AtomicBool::new(false)).collect::<Vec<_>>();
         let heap = memory.map(|memory| SymmetricHeap {
             inner: Arc::new(Inner {
                 communicator: communicator.clone(),
@@ -125,10 +150,13 @@ impl SymmetricHeap {
                 layout: Mutex::new(Layout::new(memory.part())),
                 memory,
                 reach,
-                pending: (0..size).map(|_| AtomicBool::new(false)).collect(),
+                exposed,
+                pending: flags(),
+                written: flags(),
+                fenced: flags(),
             }),
         })?;
-        match made?.iter().position(|[_, made, _]| *made == 0) {
+        match made?.iter().position(|[_, made, _]| made & 1 == 0) {
             Some(other) => Err(refuse(format!("rank {other} could not make its {bytes} bytes"))),
             None => Ok(heap),
         }
@@ -207,6 +235,7 @@ impl SymmetricHeap {
     pub fn fence(&self) {
         // Mapped memory: stores are ordered by this. Records of one pair of ranks are carried out in order anyway.
         fence(Ordering::SeqCst);
+        self.inner.note_fence();
     }
 
     /// Waits until everything that this rank has put, signalled and changed is visible to all ranks.
@@ -215,15 +244,7 @@ impl SymmetricHeap {
     /// When a rank is lost that something was sent to.
     pub fn quiet(&self) -> Result<()> {
         fence(Ordering::SeqCst);
-        let inner = &*self.inner;
-        let mut asked = Vec::new();
-        for (rank, pending) in inner.pending.iter().enumerate() {
-            if pending.swap(false, Ordering::Relaxed) {
-                let peer = inner.communicator.world_rank(rank);
-                asked.push(inner.communicator.runtime().lock().get(peer, inner.key, 0, 0)?);
-            }
-        }
-        asked.into_iter().try_for_each(|request| inner.answer(request).map(drop))
+        self.inner.quiet_at(&(0..self.inner.pending.len()).collect::<Vec<_>>())
     }
 
     /// Bytes of each rank's memory.
@@ -245,6 +266,18 @@ const ALLOC: u64 = 2;
 const FREE: u64 = 3;
 /// An offset that is none.
 const NOWHERE: u64 = u64::MAX;
+
+/// What a rank says of the heap that it was to make: whether it has, and how devices reach it.
+fn say_made(made: bool, exposed: Option<Remote>) -> [u64; 3] {
+    let Remote { address, key } = exposed.unwrap_or_default();
+    [NEW, u64::from(made) | u64::from(exposed.is_some()) << 1 | u64::from(key) << 32, address]
+}
+
+/// How devices reach the part of a rank that has said so.
+fn heard_exposed([_, said, address]: [u64; 3], reach: Reach) -> Option<Remote> {
+    let is_exposed = said & 2 != 0 && matches!(reach, Reach::Records);
+    is_exposed.then(|| Remote { address, key: u32::try_from(said >> 32).expect("the upper half") })
+}
 
 /// For every rank how it is reached.
 fn reach(communicator: &Communicator) -> Vec<Reach> {
@@ -331,6 +364,23 @@ impl Inner {
             self.communicator.runtime().lock().abandon_request(request);
         }
         answer
+    }
+
+    /// Puts bytes to `offset` in the memory of a rank that is reached by records. Returns when all are on their way.
+    fn put_records(&self, bytes: &[u8], offset: usize, rank: usize) -> Result<()> {
+        let peer = self.communicator.world_rank(rank);
+        self.pending[rank].store(true, Ordering::Relaxed);
+        let mut done = 0;
+        self.wait(|engine| {
+            while done < bytes.len() {
+                match engine.put(peer, self.key, offset + done, &bytes[done..]) {
+                    Ok(0) => return None,
+                    Ok(more) => done += more,
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            Some(Ok(()))
+        })
     }
 
     /// A word of a mapped rank has changed: wakes whoever waits for it.

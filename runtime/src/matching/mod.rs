@@ -256,6 +256,12 @@ impl<R, M> Matcher<R, M> {
         queues.unexpected.get(queues.first_unexpected(pattern)?)
     }
 
+    /// Source and tag of every message that waits in a context, the oldest nearly first.
+    pub(crate) fn waiting_in(&self, context: u64) -> impl Iterator<Item = (usize, u64)> {
+        let waiting = self.queues(context).into_iter().flat_map(|queues| queues.unexpected.iter());
+        waiting.map(|(_, message)| (message.source, message.tag))
+    }
+
     /// A message that was taken out waits again, at its old place. When a receive waits for it by now, both are returned.
     pub(crate) fn put_back(&mut self, context: u64, message: Unexpected<M>) -> PutBack<R, M> {
         let queues = self.open(context);

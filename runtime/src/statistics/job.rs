@@ -1,6 +1,6 @@
 //! The statistics of a whole job: sums, the busiest pairs, a table and JSON. Pure.
 
-use super::{Statistics, Tally};
+use super::{DeviceCounter, DeviceStatistics, Statistics, Tally};
 use crate::protocol::Path;
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
@@ -22,6 +22,8 @@ pub struct JobStatistics {
     pub transports: Vec<(String, Tally)>,
     /// The counters of transports, summed over ranks: transport, name, number.
     pub counters: Vec<(String, String, u64)>,
+    /// What network devices have counted, by host. Of the ranks that share one, what the rank saw that saw the most.
+    pub devices: Vec<(String, DeviceStatistics)>,
     /// The pairs that exchanged the most bytes: sender, receiver, and what was sent.
     pub top_pairs: Vec<(usize, usize, Tally)>,
     /// Every rank, ascending.
@@ -65,13 +67,42 @@ impl JobStatistics {
             .into_iter()
             .map(|((transport, name), number)| (transport.to_string(), name.to_string(), number))
             .collect();
-        JobStatistics { size, missing, paths, transports, counters, top_pairs: pairs, ranks }
+        let devices = devices(&ranks);
+        JobStatistics { size, missing, paths, transports, counters, devices, top_pairs: pairs, ranks }
     }
 
     /// As JSON, on several lines.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_else(|error| unreachable!("plain numbers and texts: {error}"))
+    }
+}
+
+/// What each device of each host has counted. Every rank has read the same counters, from a time of its own on.
+fn devices(ranks: &[Statistics]) -> Vec<(String, DeviceStatistics)> {
+    let mut found: BTreeMap<(&str, &str), BTreeMap<&str, DeviceCounter>> = BTreeMap::new();
+    for rank in ranks {
+        for DeviceStatistics { device, counters } in rank.transports.iter().filter_map(|it| it.device.as_ref()) {
+            let known = found.entry((&rank.host, device)).or_default();
+            for counter in counters {
+                let most = known.entry(&counter.name).or_insert_with(|| counter.clone());
+                most.count = most.count.max(counter.count);
+            }
+        }
+    }
+    let statistics = |((host, device), counters): ((&str, &str), BTreeMap<&str, DeviceCounter>)| {
+        (host.to_string(), DeviceStatistics { device: device.to_string(), counters: counters.into_values().collect() })
+    };
+    found.into_iter().map(statistics).collect()
+}
+
+/// What people want to see of a device's counters: what has happened, and what must not.
+fn shown(counter: &DeviceCounter) -> Option<String> {
+    let DeviceCounter { name, meaning, count } = counter;
+    match meaning {
+        Some(meaning) if *count > 0 || meaning.is_trouble() => Some(format!("{name} {count} ({meaning})")),
+        None if *count > 0 => Some(format!("{name} {count}")),
+        _ => None,
     }
 }
 
@@ -161,6 +192,11 @@ impl fmt::Display for JobStatistics {
             self.counters.iter().map(|(transport, name, number)| format!("{transport} {name} {number}")).collect();
         if !counters.is_empty() {
             writeln!(f, "  counted by transports: {}", counters.join(", "))?;
+        }
+        for (host, DeviceStatistics { device, counters }) in &self.devices {
+            let counters: Vec<String> = counters.iter().filter_map(shown).collect();
+            let counters = if counters.is_empty() { "nothing".to_string() } else { counters.join(", ") };
+            writeln!(f, "  counted by {device} on {host}: {counters}")?;
         }
         if !self.missing.is_empty() {
             writeln!(f, "  nothing is known of ranks {}", super::rank_ranges(&self.missing))?;

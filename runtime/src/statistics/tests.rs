@@ -14,13 +14,17 @@ fn rank(rank: usize, peers: Vec<PeerStatistics>) -> Statistics {
         complete: rank != 1,
         peers,
         waits: Waits { spins: 10, yields: 2, sleeps: 1 },
-        transports: vec![TransportStatistics { transport: "shm".into(), counters: vec![("wake-ups".into(), 3)] }],
+        transports: vec![TransportStatistics {
+            transport: "shm".into(),
+            counters: vec![("wake-ups".into(), 3)],
+            device: None,
+        }],
     }
 }
 
 fn peer(peer: usize, sent: &[(Path, Tally)], eager: Tally) -> PeerStatistics {
     let received = Received { eager, rendezvous: Tally::default() };
-    PeerStatistics { peer, transport: "shm".into(), sent: sent.to_vec(), received, stalls: 4 }
+    PeerStatistics { peer, transport: "shm".into(), sent: sent.to_vec(), received, stalls: 4, link: Vec::new() }
 }
 
 const INLINE: Path = Path::Inline(Tier::Bulk);
@@ -83,4 +87,30 @@ fn a_table_of_ninety_six_ranks_that_talk_to_all_is_as_long_as_their_number_and_n
 fn ranks_that_follow_each_other_are_joined() {
     assert_eq!(rank_ranges(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
     assert_eq!(rank_ranges(&[3]), "3");
+}
+
+#[test]
+fn ranks_that_share_a_device_count_it_once_and_what_must_not_happen_is_shown_although_it_has_not() {
+    let counter = |name: &str, meaning, count| DeviceCounter { name: name.into(), meaning, count };
+    let with = |number: usize, host: &str, sent| {
+        let counters = vec![
+            counter("sent_pkts", Some(Meaning::Sent), sent),
+            counter("rcvd_rnr_err", Some(Meaning::NotReady), 0),
+            counter("link_downed", Some(Meaning::LinkDown), 0),
+            counter("odd_name", None, 2),
+        ];
+        let device = Some(DeviceStatistics { device: "rxe0:1".into(), counters });
+        let verbs = TransportStatistics { transport: "verbs".into(), counters: Vec::new(), device };
+        Statistics { host: host.into(), transports: vec![verbs], ..rank(number, Vec::new()) }
+    };
+    let job = JobStatistics::new(3, vec![with(0, "a", 40), with(1, "a", 42), with(2, "b", 7)]);
+    let text = job.to_string();
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("counted by rxe0:1")).collect();
+    assert_eq!(
+        lines,
+        [
+            "  counted by rxe0:1 on a: odd_name 2, rcvd_rnr_err 0 (receiver not ready), sent_pkts 42 (packets sent)",
+            "  counted by rxe0:1 on b: odd_name 2, rcvd_rnr_err 0 (receiver not ready), sent_pkts 7 (packets sent)",
+        ]
+    );
 }

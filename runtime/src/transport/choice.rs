@@ -8,7 +8,7 @@ use std::fmt;
 const ORDER: [&str; 3] = ["shm", "verbs", "tcp"];
 
 /// Why a transport does not carry messages to a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The key `transport.allow` leaves it out.
     NotAllowed,
@@ -16,6 +16,8 @@ pub(crate) enum Refusal {
     OtherHost,
     /// This host has no RDMA device.
     NoDevice,
+    /// It was tried and does not reach the peer.
+    Failed(String),
     /// This one comes before it.
     After(&'static str),
 }
@@ -26,6 +28,7 @@ impl fmt::Display for Refusal {
             Self::NotAllowed => f.write_str("transport.allow leaves it out"),
             Self::OtherHost => f.write_str("the peer is on another host"),
             Self::NoDevice => f.write_str("this host has no RDMA device"),
+            Self::Failed(why) => f.write_str(why),
             Self::After(first) => write!(f, "{first} reaches the peer and is faster"),
         }
     }
@@ -60,6 +63,18 @@ pub(crate) fn choose(same_host: bool, rdma: bool, allowed: &str) -> Choice {
     choice
 }
 
+impl Choice {
+    /// The transport that was chosen does not reach the peer after all, and TCP takes its place.
+    pub(crate) fn fall_back(&mut self, why: &str) {
+        if self.transport == Some("tcp") {
+            return;
+        }
+        self.refused.retain(|(name, _)| *name != "tcp");
+        let chosen = self.transport.replace("tcp");
+        self.refused.extend(chosen.map(|name| (name, Refusal::Failed(why.to_string()))));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,15 +83,15 @@ mod tests {
     fn the_fastest_that_may_and_can_is_taken_and_the_others_are_refused_with_the_reason() {
         let refused = |same_host, allowed| choose(same_host, false, allowed).refused;
         let taken = |same_host, allowed| choose(same_host, false, allowed).transport;
-        let no_rdma = ("verbs", Refusal::NotAllowed);
+        let no_rdma = || ("verbs", Refusal::NotAllowed);
         assert_eq!(taken(true, "shm,tcp"), Some("shm"));
-        assert_eq!(refused(true, "shm,tcp"), [no_rdma, ("tcp", Refusal::After("shm"))]);
+        assert_eq!(refused(true, "shm,tcp"), [no_rdma(), ("tcp", Refusal::After("shm"))]);
         assert_eq!(taken(false, "tcp, shm"), Some("tcp"));
-        assert_eq!(refused(false, "tcp, shm"), [("shm", Refusal::OtherHost), no_rdma]);
+        assert_eq!(refused(false, "tcp, shm"), [("shm", Refusal::OtherHost), no_rdma()]);
         assert_eq!(taken(true, "tcp"), Some("tcp"));
-        assert_eq!(refused(true, "tcp"), [("shm", Refusal::NotAllowed), no_rdma]);
+        assert_eq!(refused(true, "tcp"), [("shm", Refusal::NotAllowed), no_rdma()]);
         assert_eq!(taken(false, "shm"), None);
-        assert_eq!(refused(false, "shm"), [("shm", Refusal::OtherHost), no_rdma, ("tcp", Refusal::NotAllowed)]);
+        assert_eq!(refused(false, "shm"), [("shm", Refusal::OtherHost), no_rdma(), ("tcp", Refusal::NotAllowed)]);
     }
 
     #[test]
@@ -87,5 +102,14 @@ mod tests {
         assert_eq!(without.transport, Some("tcp"));
         assert!(without.refused.contains(&("verbs", Refusal::NoDevice)));
         assert_eq!(choose(false, false, "verbs").transport, None);
+    }
+
+    #[test]
+    fn a_transport_that_failed_is_refused_with_its_reason_and_tcp_is_not() {
+        let mut choice = choose(false, true, "shm,verbs,tcp");
+        choice.fall_back("rxe0:1: the port is down");
+        assert_eq!(choice.transport, Some("tcp"));
+        let refused: Vec<String> = choice.refused.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+        assert_eq!(refused, ["shm: the peer is on another host", "verbs: rxe0:1: the port is down"]);
     }
 }

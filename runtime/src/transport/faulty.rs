@@ -11,6 +11,7 @@ use crate::{
     config::{Snapshot, keys},
     error::Result,
     protocol::{Capabilities, Tier},
+    statistics::DeviceStatistics,
 };
 use std::collections::VecDeque;
 
@@ -184,6 +185,18 @@ impl Transport for Faulty {
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         self.inner.counters(tell);
+    }
+
+    fn link_counters(&self, peer: usize, tell: &mut dyn FnMut(&'static str, u64)) {
+        self.inner.link_counters(peer, tell);
+    }
+
+    fn device(&self) -> Option<DeviceStatistics> {
+        self.inner.device()
+    }
+
+    fn fallen_back(&self, peer: usize) -> Option<&str> {
+        self.inner.fallen_back(peer)
     }
 
     fn push(&mut self, peer: usize, header: &Header, payload: &[u8], tier: Tier, later: bool) -> Result<bool> {

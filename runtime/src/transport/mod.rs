@@ -14,10 +14,14 @@ pub(crate) mod tcp;
 pub(crate) mod verbs;
 
 use crate::{
-    error::Result,
+    error::{LinkError, Result},
+    memory::heap::HeapMemory,
     protocol::{Capabilities, Tier},
+    statistics::DeviceStatistics,
+    verbs::Remote,
 };
 use record::{Header, Payload};
+use std::sync::Arc;
 
 /// Takes what a transport has received.
 pub(crate) trait Sink {
@@ -37,7 +41,26 @@ pub(crate) enum Departure {
     Finished,
     /// The connection to it broke or cannot be made.
     Lost(String),
+    /// A network device gave the connection up.
+    Broken(Arc<LinkError>),
 }
+
+/// What has become of a one-sided operation that a transport was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direct<T> {
+    /// It is under way, or done.
+    Done(T),
+    /// Not now: to be asked again after `poll`.
+    Busy,
+    /// This transport cannot, for this peer.
+    Impossible,
+}
+
+/// Bytes that one request fetches from a peer's memory at most.
+pub(crate) const MOST_FETCHED: usize = 64 << 10;
+
+/// Names a symmetric heap: the context of its communicator and its number there.
+pub(crate) type HeapKey = (u64, u64);
 
 /// One way to move records between ranks. Ranks are those of the world.
 pub(crate) trait Transport: Send {
@@ -53,6 +76,19 @@ pub(crate) trait Transport: Send {
 
     /// Tells what it has counted: names and numbers of its own.
     fn counters(&self, _tell: &mut dyn FnMut(&'static str, u64)) {}
+
+    /// Tells what it has counted for one peer.
+    fn link_counters(&self, _peer: usize, _tell: &mut dyn FnMut(&'static str, u64)) {}
+
+    /// What its network device has counted since this rank opened it.
+    fn device(&self) -> Option<DeviceStatistics> {
+        None
+    }
+
+    /// Why TCP takes its place for this peer, where it does.
+    fn fallen_back(&self, _peer: usize) -> Option<&str> {
+        None
+    }
 
     /// Before the rank sleeps on its descriptors: from now on, everything that makes `poll` worth calling wakes it.
     /// The caller polls once more before it sleeps.
@@ -78,6 +114,44 @@ pub(crate) trait Transport: Send {
 
     /// This rank is about to let go of memory that peers may be reading.
     fn withdraw(&mut self) {}
+
+    /// Makes this rank's part of a heap accessible to peers without this rank's help: what they must know for that. `None`:
+    /// it cannot, and says why itself where that is news.
+    fn expose(&mut self, _heap: HeapKey, _memory: &Arc<HeapMemory>) -> Option<Remote> {
+        None
+    }
+
+    /// The heap is being dropped.
+    fn conceal(&mut self, _heap: HeapKey) {}
+
+    /// Puts the front of `bytes` into memory that the peer has exposed: how many. Whoever sees a record of kind `Update` or
+    /// `Get` that is pushed later sees them, too.
+    fn put(&mut self, _peer: usize, _there: Remote, _bytes: &[u8]) -> Result<Direct<usize>> {
+        Ok(Direct::Impossible)
+    }
+
+    /// The same with bytes of this rank's own part of a heap that it has exposed, from offset `at`, which must not change
+    /// until [`Transport::take`] says that the request of this number is done.
+    fn put_own(
+        &mut self,
+        _peer: usize,
+        _there: Remote,
+        _heap: HeapKey,
+        _at: usize,
+        _bytes: usize,
+    ) -> Result<Direct<u64>> {
+        Ok(Direct::Impossible)
+    }
+
+    /// Begins to fetch bytes from memory that the peer has exposed, at most [`MOST_FETCHED`]: the number of the request.
+    fn get(&mut self, _peer: usize, _there: Remote, _bytes: usize) -> Result<Direct<u64>> {
+        Ok(Direct::Impossible)
+    }
+
+    /// Whether a request is done; fills `out` with what it has fetched.
+    fn take(&mut self, _peer: usize, _request: u64, _out: &mut [u8]) -> bool {
+        false
+    }
 
     /// Memory that this peer shares with us has changed: wakes it if it sleeps. Where no memory is shared there is nothing
     /// to do.

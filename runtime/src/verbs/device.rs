@@ -4,6 +4,7 @@
 
 use super::{
     address::{self, Entry, Gid},
+    counters::PortCounters,
     error::{Result, VerbsError},
     library::{Library, library},
     sys::{self, Plain},
@@ -134,6 +135,11 @@ impl Device {
     /// Its name and port, as `rxe0:1`.
     pub(crate) fn name(&self) -> String {
         format!("{}:{}", self.name, self.port.number)
+    }
+
+    /// What the driver counts for the port, from now on.
+    pub(crate) fn counters(&self) -> PortCounters {
+        PortCounters::of(&port_folder(&self.name, self.port.number))
     }
 
     pub(crate) fn port(&self) -> &Port {

@@ -4,6 +4,7 @@
 //! without `unsafe`. The library is loaded when it is first needed, so that programs start where it is missing.
 
 mod address;
+mod counters;
 mod device;
 mod error;
 mod library;
@@ -14,7 +15,10 @@ mod sys;
 pub(crate) mod units;
 
 pub(crate) use address::Gid;
+pub(crate) use counters::PortCounters;
 pub(crate) use device::{Device, Wanted, has_device};
 pub(crate) use error::VerbsError;
-pub(crate) use memory::Region;
-pub(crate) use queue::{Attributes, Completion, Completions, Endpoint, Outcome, QueuePair, Shape, Write, is_transient};
+pub(crate) use memory::{Piece, Region, Remote, Shared};
+pub(crate) use queue::{
+    Attributes, Completion, Completions, Endpoint, Outcome, QueuePair, Shape, What, Work, is_transient,
+};

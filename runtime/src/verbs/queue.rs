@@ -7,7 +7,7 @@ use super::{
     device::Device,
     error::{Result, VerbsError},
     library::status_text,
-    memory::Region,
+    memory::{Piece, Remote},
     sys::{self, Plain},
     units::{AckTimeout, Mtu, RnrTimer},
 };
@@ -27,8 +27,11 @@ pub(crate) enum Outcome {
     Received { immediate: u32, bytes: usize },
     /// A request failed, and with it its queue pair.
     Failed {
-        /// The library's words, with the device's own code.
+        /// The library's words.
         reason: String,
+        status: i32,
+        /// The device's own code.
+        vendor_code: u32,
         /// Only because another one has failed before.
         flushed: bool,
     },
@@ -191,7 +194,9 @@ fn completion(entry: &sys::Wc) -> Completion {
         }
         (sys::WC_SUCCESS, _) => Outcome::Sent,
         (status, _) => Outcome::Failed {
-            reason: format!("{} (status {status}, vendor code {:#x})", status_text(status), entry.vendor_err),
+            reason: status_text(status),
+            status,
+            vendor_code: entry.vendor_err,
             flushed: status == sys::WC_WR_FLUSH_ERR,
         },
     };
@@ -235,15 +240,24 @@ pub(crate) struct Attributes {
     pub(crate) traffic_class: u8,
 }
 
-/// A write into the peer's memory, from a region of ours, with a number that its receive reports.
+/// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Write {
+pub(crate) enum What {
+    /// Writes into the peer's memory; the peer hears nothing of it.
+    Write,
+    /// Writes into the peer's memory and sends a number, which a receive of the peer reports.
+    WriteAndTell(u32),
+    /// Reads from the peer's memory.
+    Read,
+}
+
+/// A request that moves bytes between memory of this process and memory of the peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
     pub(crate) id: u64,
-    /// Where in the region, and how much.
-    pub(crate) at: usize,
-    pub(crate) length: usize,
-    pub(crate) remote_address: u64,
-    pub(crate) immediate: u32,
+    pub(crate) what: What,
+    pub(crate) here: Piece,
+    pub(crate) there: Remote,
     /// It asks for a completion.
     pub(crate) signalled: bool,
 }
@@ -315,7 +329,7 @@ impl QueuePair {
             qp_state: sys::QPS_INIT,
             pkey_index: 0,
             port_num: port.number,
-            qp_access_flags: sys::ACCESS_REMOTE_WRITE.unsigned_abs(),
+            qp_access_flags: (sys::ACCESS_REMOTE_WRITE | sys::ACCESS_REMOTE_READ).unsigned_abs(),
             ..sys::QpAttr::zeroed()
         };
         let mask = sys::QP_STATE | sys::QP_PKEY_INDEX | sys::QP_PORT | sys::QP_ACCESS_FLAGS;
@@ -326,7 +340,7 @@ impl QueuePair {
             &[
                 ("pkey_index", 0, "0 to the size of the port's table"),
                 ("port_num", port.number.into(), "1 to the number of ports"),
-                ("qp_access_flags", 2, "remote write"),
+                ("qp_access_flags", 6, "remote write and read"),
             ],
         )?;
         Ok(made)
@@ -449,39 +463,41 @@ impl QueuePair {
         })
     }
 
-    /// Posts writes from a region to the peer's memory under this key, in order, with one doorbell.
-    pub(crate) fn post(&mut self, writes: &[Write], region: &Region, remote_key: u32) -> Result<()> {
-        let key = region.local_key();
+    /// Posts requests, in order, with one doorbell. Their memory must stay until a completion says that they are done.
+    pub(crate) fn post(&mut self, works: &[Work]) -> Result<()> {
         self.pieces.clear();
         self.requests.clear();
-        for write in writes {
-            assert!(write.at + write.length <= region.length(), "a write is from within its region");
-            let length = u32::try_from(write.length).expect("a ring is far below 4 GiB");
-            self.pieces.push(sys::Sge { addr: region.address() + write.at as u64, length, lkey: key });
-            let signal = if write.signalled { sys::SEND_SIGNALED } else { 0 };
-            let inline = if write.length <= self.inline && write.length > 0 { sys::SEND_INLINE } else { 0 };
+        for Work { id, what, here: Piece { address, length, key }, there, signalled } in works.iter().copied() {
+            self.pieces.push(sys::Sge { addr: address, length, lkey: key });
+            let signal = if signalled { sys::SEND_SIGNALED } else { 0 };
+            let fits = length > 0 && length as usize <= self.inline && what != What::Read;
+            let (opcode, number) = match what {
+                What::Write => (sys::WR_RDMA_WRITE, 0),
+                What::WriteAndTell(number) => (sys::WR_RDMA_WRITE_WITH_IMM, number),
+                What::Read => (sys::WR_RDMA_READ, 0),
+            };
             self.requests.push(sys::SendWr {
-                wr_id: write.id,
+                wr_id: id,
                 num_sge: i32::from(length > 0),
-                opcode: sys::WR_RDMA_WRITE_WITH_IMM,
-                send_flags: signal | inline,
-                imm_data: write.immediate.to_be(),
-                remote_addr: write.remote_address,
-                rkey: remote_key,
+                opcode,
+                send_flags: signal | if fits { sys::SEND_INLINE } else { 0 },
+                imm_data: number.to_be(),
+                remote_addr: there.address,
+                rkey: there.key,
                 ..sys::SendWr::zeroed()
             });
         }
         let (requests, pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
-        for index in 0..writes.len() {
+        for index in 0..works.len() {
             // SAFETY: below the length of both; neither grows from here on.
             unsafe {
                 (*requests.add(index)).sg_list = pieces.add(index);
-                if index + 1 < writes.len() {
+                if index + 1 < works.len() {
                     (*requests.add(index)).next = requests.add(index + 1);
                 }
             }
         }
-        if writes.is_empty() {
+        if works.is_empty() {
             return Ok(());
         }
         // SAFETY: an open device whose driver has filled its table.
@@ -489,8 +505,8 @@ impl QueuePair {
             return Err(self.device.failed("ibv_post_send"));
         };
         let mut refused = std::ptr::null_mut();
-        // SAFETY: a chain that ends with null, whose pieces lie within the region. The device reads them until a
-        // completion says that it has, and the caller writes them anew only then; the region outlives the queue pair.
+        // SAFETY: a chain that ends with null, whose pieces are of registered memory, which its owner keeps until the
+        // completion: a registration that goes earlier is an error of the request, not an access.
         self.result("ibv_post_send", unsafe { post(self.qp.as_ptr(), requests, &raw mut refused) })
     }
 

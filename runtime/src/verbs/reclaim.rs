@@ -55,6 +55,16 @@ impl SendQueue {
         self.depth - busy
     }
 
+    /// The number of the last request posted.
+    pub(crate) fn posted(&self) -> u64 {
+        self.posted
+    }
+
+    /// Whether the request of this number is done, as far as is known.
+    pub(crate) fn is_done(&self, number: u64) -> bool {
+        self.done >= number
+    }
+
     /// Units of the ring that are sent for good: those before may be written again.
     pub(crate) fn sent(&self) -> u64 {
         self.sent

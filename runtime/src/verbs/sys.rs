@@ -261,11 +261,14 @@ pub(super) const LINK_LAYER_ETHERNET: u8 = 2;
 pub(super) const PORT_GRH_REQUIRED: u8 = 1;
 pub(super) const ACCESS_LOCAL_WRITE: c_int = 1;
 pub(super) const ACCESS_REMOTE_WRITE: c_int = 1 << 1;
+pub(super) const ACCESS_REMOTE_READ: c_int = 1 << 2;
 pub(super) const QPT_RC: c_int = 2;
 pub(super) const QPS_INIT: c_int = 1;
 pub(super) const QPS_RTR: c_int = 2;
 pub(super) const QPS_RTS: c_int = 3;
+pub(super) const WR_RDMA_WRITE: c_int = 0;
 pub(super) const WR_RDMA_WRITE_WITH_IMM: c_int = 1;
+pub(super) const WR_RDMA_READ: c_int = 4;
 pub(super) const SEND_SIGNALED: u32 = 1 << 1;
 pub(super) const SEND_INLINE: u32 = 1 << 3;
 pub(super) const WC_SUCCESS: c_int = 0;
@@ -335,7 +338,12 @@ mod tests {
             ("IBV_QPS_INIT", QPS_INIT),
             ("IBV_QPS_RTR", QPS_RTR),
             ("IBV_QPS_RTS", QPS_RTS),
+            ("IBV_ACCESS_LOCAL_WRITE", ACCESS_LOCAL_WRITE),
+            ("IBV_ACCESS_REMOTE_WRITE", ACCESS_REMOTE_WRITE),
+            ("IBV_ACCESS_REMOTE_READ", ACCESS_REMOTE_READ),
+            ("IBV_WR_RDMA_WRITE", WR_RDMA_WRITE),
             ("IBV_WR_RDMA_WRITE_WITH_IMM", WR_RDMA_WRITE_WITH_IMM),
+            ("IBV_WR_RDMA_READ", WR_RDMA_READ),
             ("IBV_WC_SUCCESS", WC_SUCCESS),
             ("IBV_WC_WR_FLUSH_ERR", WC_WR_FLUSH_ERR),
             ("IBV_WC_RECV_RDMA_WITH_IMM", WC_RECV_RDMA_WITH_IMM),

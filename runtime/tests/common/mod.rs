@@ -46,6 +46,7 @@ fn over_rdma(ranks: usize) -> Vec<(&'static str, Cluster)> {
         ("verbs, small rings", strict().set("verbs.ring_bytes", "64KiB").set("verbs.send_depth", "16")),
         ("verbs, sleeping", verbs().set("wait.policy", "sleep")),
         ("verbs, two channels", strict().set("low_latency.size_hint", "4KiB")),
+        ("verbs, three queue pairs for bulk", strict().set("verbs.queue_pairs", "3").set("verbs.eager_limit", "4KiB")),
         ("verbs, every request reported", verbs().set("verbs.signal_all", "true").set("verbs.inline", "0")),
     ]
 }

@@ -204,3 +204,12 @@ fn texts_are_one_line_of_bounded_length() {
     assert!(kind.parse(&"x".repeat(4096)).is_ok());
     assert!(kind.parse(&"x".repeat(4097)).is_err());
 }
+
+#[test]
+fn a_group_is_all_keys_that_begin_with_its_name() {
+    assert!(keys::group("tcp").contains(&"tcp.reconnect") && keys::group("tcp") == keys::group("tcp."));
+    assert!(keys::group("tcp").iter().all(|key| key.starts_with("tcp.")));
+    for none in ["", ".", "tc", "tcp.reconnect", "nothing"] {
+        assert!(keys::group(none).is_empty(), "{none}");
+    }
+}

@@ -24,8 +24,10 @@ use std::{
 const BURST: usize = 4;
 /// Bytes of records that need not leave at once from which on they leave.
 const GATHER: usize = 64 << 10;
-/// Payloads from this size on are read to where they belong instead of through the staging buffer.
-const DIRECT: usize = 8 << 10;
+/// Payloads from this size on are read to where they belong instead of through the staging buffer, and begin at a multiple
+/// of a cache line: zeros fill the gap after their header. The kernel copies 64 KiB in 15 us then, else in 16.5.
+pub(super) const DIRECT: usize = 8 << 10;
+const GAP: usize = 64 - HEADER;
 /// Bytes read to see what comes next when large records are expected: a few headers, or a small record.
 const PEEK: usize = 1 << 10;
 
@@ -40,10 +42,24 @@ pub(super) struct Lane {
     piece: Option<Header>,
     /// The last record was large: the next one probably is.
     large: bool,
-    /// The largest payload of a piece.
-    largest: usize,
+    sizes: Sizes,
     said_bye: bool,
     heard_bye: Option<u64>,
+}
+
+/// Bounds of a lane, in bytes; the same at both ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// What one system call reads.
+    pub(super) buffer: usize,
+    /// What may be under way.
+    pub(super) window: usize,
+    /// Whether it is kept until the peer has confirmed it, to be sent again over another connection.
+    pub(super) again: bool,
+    /// The largest payload of a record.
+    pub(super) largest: usize,
+    /// The largest piece of a large message.
+    pub(super) piece: usize,
 }
 
 /// How a lane is after it was looked at.
@@ -56,17 +72,16 @@ pub(super) enum State {
 }
 
 impl Lane {
-    /// `buffer` bounds what one system call reads, `window` what is kept for sending it again, `largest` a record.
-    pub(super) fn new(peer: usize, buffer: usize, window: usize, largest: usize) -> Self {
+    pub(super) fn new(peer: usize, sizes: Sizes) -> Self {
         Lane {
             peer,
             socket: None,
-            out: Outbox::new(window),
-            inn: Inbox::new(window),
-            staging: Staging { bytes: vec![0; buffer], start: 0, end: 0 },
+            out: Outbox::new(sizes.window, sizes.again),
+            inn: Inbox::new(sizes.window, sizes.again),
+            staging: Staging { bytes: vec![0; sizes.buffer], start: 0, end: 0 },
             piece: None,
             large: false,
-            largest,
+            sizes,
             said_bye: false,
             heard_bye: None,
         }
@@ -127,7 +142,9 @@ impl Lane {
 
     fn append(&mut self, header: &Header, payload: &[u8], later: bool) {
         let header = Header { confirmed: self.inn.tell(), ..*header };
-        let head = bytemuck::bytes_of(&header);
+        let mut head = [0; HEADER + GAP];
+        head[..HEADER].copy_from_slice(bytemuck::bytes_of(&header));
+        let head = &head[..start_of(payload.len())];
         let mut given = 0;
         if !later
             && !self.has_unsent()
@@ -204,10 +221,12 @@ impl Lane {
             let header = Header::from_bytes(head);
             let length = header.payload as usize;
             let kind = Kind::from_byte(header.kind).ok_or(corrupt("unknown kind"))?;
-            if length > self.largest {
+            let most = if kind == Kind::Data { self.sizes.piece } else { self.sizes.largest };
+            if length > most {
                 return Err(corrupt("a record longer than any"));
             }
             self.out.confirm(header.confirmed);
+            let Some(rest) = rest.get(start_of(length) - HEADER..) else { break };
             if rest.len() < length && length >= DIRECT {
                 self.piece = match kind {
                     Kind::Data => Some(header),
@@ -217,7 +236,7 @@ impl Lane {
                 // A message that nobody waits for yet is read whole.
                 self.large = self.piece.is_some();
                 if self.large {
-                    self.staging.start += HEADER;
+                    self.staging.start += start_of(length);
                 }
                 break;
             }
@@ -228,7 +247,7 @@ impl Lane {
                 Kind::Confirm => {}
                 _ => sink.record(peer, &header, &mut payload as &mut dyn Payload)?,
             }
-            self.staging.start += HEADER + length;
+            self.staging.start += start_of(length) + length;
         }
         Ok(())
     }
@@ -267,6 +286,11 @@ impl Lane {
         let is_acknowledged = |socket| socket::unacknowledged(socket) == 0;
         self.said_bye && !self.has_unsent() && self.socket.as_ref().is_some_and(is_acknowledged)
     }
+}
+
+/// Where the payload of a record begins.
+fn start_of(length: usize) -> usize {
+    if length < DIRECT { HEADER } else { HEADER + GAP }
 }
 
 /// The state after a read that failed.

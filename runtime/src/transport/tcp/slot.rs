@@ -86,11 +86,12 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::tcp::dial::Call;
+    use crate::transport::tcp::{dial::Call, lane::Sizes};
     use std::time::Duration;
 
     fn slot(way: Way, ours: bool) -> Slot {
-        Slot { way, ours, epoch: 3, ..Slot::new(Lane::new(1, 64, 64, 16)) }
+        let sizes = Sizes { buffer: 64, window: 64, again: true, largest: 16, piece: 16 };
+        Slot { way, ours, epoch: 3, ..Slot::new(Lane::new(1, sizes)) }
     }
 
     fn claim(epoch: u32) -> Claim {

@@ -14,6 +14,8 @@ pub(super) struct Outbox {
     kept: VecDeque<u8>,
     /// Bytes kept from which on nothing more is taken.
     window: usize,
+    /// Whether a broken connection is replaced: otherwise nothing is kept that the connection has taken.
+    again: bool,
 }
 
 /// What the peer claims to have cannot be: it lost count, or this is another stream.
@@ -21,8 +23,9 @@ pub(super) struct Outbox {
 pub(super) struct Mismatch;
 
 impl Outbox {
-    pub(super) fn new(window: usize) -> Self {
-        Outbox { confirmed: 0, given: 0, kept: VecDeque::new(), window }
+    /// `again`: what the peer has not confirmed is sent again over another connection.
+    pub(super) fn new(window: usize, again: bool) -> Self {
+        Outbox { confirmed: 0, given: 0, kept: VecDeque::new(), window, again }
     }
 
     /// The number of the byte after the last one.
@@ -53,9 +56,12 @@ impl Outbox {
     /// Adds bytes, of which the connection has taken `given` already: more than none only when nothing was pending.
     pub(super) fn put(&mut self, head: &[u8], body: &[u8], given: usize) {
         debug_assert!(given == 0 || self.pending() == 0);
-        self.kept.extend(head);
-        self.kept.extend(body);
         self.given += given as u64;
+        let done = if self.again { 0 } else { given };
+        self.confirmed += done as u64;
+        let of_head = done.min(head.len());
+        self.kept.extend(&head[of_head..]);
+        self.kept.extend(&body[done - of_head..]);
     }
 
     /// The next bytes for the connection.
@@ -72,6 +78,10 @@ impl Outbox {
     pub(super) fn gave(&mut self, bytes: usize) {
         self.given += bytes as u64;
         debug_assert!(self.given <= self.end());
+        if !self.again {
+            self.kept.drain(..bytes);
+            self.confirmed += bytes as u64;
+        }
     }
 
     /// The peer has everything before the byte whose number ends in these 32 bits. What was said before and arrives late,
@@ -110,9 +120,10 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// `window` is that of the peer's [`Outbox`].
-    pub(super) fn new(window: usize) -> Self {
-        Inbox { received: 0, told: 0, tell_after: (window as u64 / 4).max(1) }
+    /// As the peer's [`Outbox`].
+    pub(super) fn new(window: usize, again: bool) -> Self {
+        let tell_after = if again { (window as u64 / 4).max(1) } else { u64::MAX };
+        Inbox { received: 0, told: 0, tell_after }
     }
 
     pub(super) fn took(&mut self, bytes: usize) {
@@ -148,7 +159,7 @@ mod tests {
 
     #[test]
     fn bytes_are_kept_until_they_are_confirmed() {
-        let mut out = Outbox::new(8);
+        let mut out = Outbox::new(8, true);
         out.put(b"ab", b"cdef", 4);
         assert_eq!((next(&out), out.pending(), out.is_full()), (b"ef".to_vec(), 2, false));
         out.put(b"gh", b"", 0);
@@ -162,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_confirmation_that_arrives_late_or_of_what_was_never_sent_changes_nothing() {
-        let mut out = Outbox::new(8);
+        let mut out = Outbox::new(8, true);
         out.put(b"abcdef", b"", 4);
         out.confirm(3);
         for wrong in [2, 0, 5, u32::MAX] {
@@ -172,8 +183,24 @@ mod tests {
     }
 
     #[test]
+    fn without_another_connection_only_what_none_has_taken_is_kept() {
+        let (mut out, mut inn) = (Outbox::new(8, false), Inbox::new(8, false));
+        out.put(b"ab", b"cdef", 1);
+        assert_eq!((next(&out), out.unconfirmed()), (b"bcdef".to_vec(), 5));
+        out.gave(2);
+        assert_eq!((next(&out), out.unconfirmed()), (b"def".to_vec(), 3));
+        out.gave(3);
+        out.put(b"gh", b"ijk", 4);
+        assert_eq!((next(&out), out.unconfirmed()), (b"k".to_vec(), 1));
+        out.confirm(8);
+        assert_eq!(out.unconfirmed(), 1);
+        inn.took(1 << 20);
+        assert!(!inn.is_due());
+    }
+
+    #[test]
     fn a_peer_that_has_lost_count_is_refused() {
-        let mut out = Outbox::new(8);
+        let mut out = Outbox::new(8, true);
         out.put(b"abcdef", b"", 4);
         out.confirm(3);
         assert_eq!(out.resume(2), Err(Mismatch));
@@ -184,7 +211,7 @@ mod tests {
     #[test]
     fn confirmations_go_on_beyond_four_gigabytes() {
         let start = u64::from(u32::MAX) - 3;
-        let mut out = Outbox { confirmed: start, given: start, kept: VecDeque::new(), window: 64 };
+        let mut out = Outbox { confirmed: start, given: start, kept: VecDeque::new(), window: 64, again: true };
         let mut inn = Inbox { received: start, told: start, tell_after: 4 };
         out.put(&[7; 20], b"", 20);
         inn.took(20);
@@ -215,7 +242,7 @@ mod tests {
         /// A sender, a wire that breaks at any byte, and a receiver: what arrives is what was sent, once.
         #[test]
         fn whatever_breaks_the_stream_arrives_whole_and_once(steps in steps()) {
-            let (mut out, mut inn) = (Outbox::new(100), Inbox::new(100));
+            let (mut out, mut inn) = (Outbox::new(100, true), Inbox::new(100, true));
             let (mut sent, mut arrived, mut wire) = (Vec::new(), Vec::new(), VecDeque::new());
             let mut number = 0_u8;
             let mut stale = 0;

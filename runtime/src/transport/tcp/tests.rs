@@ -2,9 +2,14 @@
 
 mod breaks;
 
-use super::{handshake, *};
-
-use crate::transport::record::{HEADER, Kind, Payload};
+use super::{
+    handshake::{self, Claim},
+    *,
+};
+use crate::transport::{
+    Departure,
+    record::{HEADER, Payload},
+};
 use std::{
     io::{Read, Write},
     net::TcpStream,
@@ -58,8 +63,9 @@ fn ranks_with(keys: &[u8], lanes: usize, change: impl Fn(&mut Settings)) -> Vec<
             connect_timeout: Duration::from_secs(10),
             reconnect: Duration::from_secs(60),
             silence: Duration::from_secs(60),
-            buffer: 4096,
-            window: 16 << 10,
+            // Small, and yet large enough that some records go past the read buffer.
+            buffer: 16 << 10,
+            window: 128 << 10,
             first_token: 16,
         };
         change(&mut settings);
@@ -213,7 +219,7 @@ fn an_address_that_does_not_answer_holds_up_the_next_one_for_a_moment_only() {
 #[test]
 fn records_that_do_not_fit_into_the_kernel_s_buffer_arrive_in_order() {
     let (mut ranks, mut kept) = (ranks(&[1, 1]), kept(2));
-    let largest = ranks[0].capabilities().piece;
+    let largest = ranks[0].capabilities().eager;
     let mut sent = 0_u64;
     until(&mut ranks, &mut kept, |ranks, kept| {
         while sent < 20_000 {

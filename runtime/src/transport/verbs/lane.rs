@@ -6,12 +6,13 @@
 
 use super::{
     agree::Offer,
+    bounce::{Bounce, PLACE, PLACES, Places},
     ring::{Arrival, Inbox, MOST_CREDITS, Notice, Outbox},
     settings::Recipe,
 };
 use crate::{
     transport::record::{HEADER, Header, Payload},
-    verbs::{Completions, Device, QueuePair, Region, Shape, VerbsError, Write, reclaim::SendQueue},
+    verbs::{Completions, Device, Piece, QueuePair, Region, Remote, Shape, VerbsError, What, Work, reclaim::SendQueue},
 };
 use std::{collections::VecDeque, sync::Arc};
 
@@ -21,7 +22,7 @@ const BATCH: usize = 32;
 const RESERVED: u32 = 2;
 /// Receives beyond one a unit: for credits, and the request that asks for the last completion.
 const SPARE: u32 = MOST_CREDITS + 4;
-/// Receives that are posted again together.
+/// Receives that are posted again together, at most.
 const RECEIVES: usize = 16;
 
 type Result<T> = std::result::Result<T, String>;
@@ -35,15 +36,20 @@ pub(super) struct Lane {
     /// What the device sends to the peer's ring.
     copy: Region,
     recipe: Recipe,
-    /// The peer's ring: address and key. Zero until it is known.
-    remote: (u64, u32),
+    /// For one-sided operations, once there are any.
+    bounce: Option<Bounce>,
+    device: Arc<Device>,
+    /// The peer's ring. Nowhere until it is known.
+    remote: Remote,
     outbox: Outbox,
     inbox: Inbox,
     queue: SendQueue,
-    batch: Vec<Write>,
+    batch: Vec<Work>,
     arrived: VecDeque<Arrival>,
     /// Receives that were used up and are to be posted again.
     used: usize,
+    /// So many are posted together.
+    together: usize,
     /// The name of its requests; receives add one.
     id: u64,
     pub(super) counts: Counts,
@@ -65,6 +71,11 @@ pub(super) struct Counts {
 }
 
 impl Counts {
+    /// Of all lanes of a link.
+    pub(super) fn sum<'a>(lanes: impl IntoIterator<Item = &'a Lane>) -> Self {
+        lanes.into_iter().fold(Counts::default(), |sum, lane| sum.plus(lane.counts))
+    }
+
     pub(super) fn plus(self, other: Self) -> Self {
         Counts {
             posts: self.posts + other.posts,
@@ -97,18 +108,22 @@ impl Lane {
         let size = recipe.ring;
         let shape = Shape { send_depth: recipe.send_depth, receive_depth: size.units + SPARE, inline: recipe.inline };
         let mut pair = QueuePair::new(device, completions, shape, random)?;
-        pair.post_receives(shape.receive_depth as usize, id + 1)?;
+        let receives = recipe.receives.map_or(shape.receive_depth, |few| few.min(shape.receive_depth)) as usize;
+        pair.post_receives(receives, id + 1)?;
         Ok(Lane {
             ring: Region::incoming(device, size.bytes())?,
             copy: Region::outgoing(device, size.bytes())?,
             recipe,
-            remote: (0, 0),
+            bounce: None,
+            device: device.clone(),
+            remote: Remote::default(),
             outbox: Outbox::new(size),
             inbox: Inbox::new(size),
             queue: SendQueue::new(recipe.send_depth, u64::from(size.units), recipe.signal_all),
             batch: Vec::new(),
             arrived: VecDeque::new(),
             used: 0,
+            together: RECEIVES.min(receives),
             id,
             counts: Counts::default(),
             pair,
@@ -128,7 +143,7 @@ impl Lane {
         let size = self.recipe.ring;
         let end = offer.endpoint().filter(|_| offer.units == size.units && offer.unit as usize == size.unit);
         let Some(end) = end else { return Err(("its ring has another size than ours".into(), false)) };
-        self.remote = (offer.address, offer.key);
+        self.remote = Remote { address: offer.address, key: offer.key };
         self.pair
             .connect(&end, &self.recipe.attributes)
             .map_err(|error| (error.to_string(), crate::verbs::is_transient(&error)))
@@ -160,15 +175,78 @@ impl Lane {
     }
 
     fn enqueue(&mut self, at: usize, length: usize, notice: Notice) {
+        let (here, there) = (self.copy.piece(at, length), self.remote.plus(at));
+        self.request(What::WriteAndTell(notice.to_number()), here, there);
+    }
+
+    fn request(&mut self, what: What, here: Piece, there: Remote) {
         let signalled = self.queue.post(self.outbox.written());
-        self.batch.push(Write {
-            id: self.id,
-            at,
-            length,
-            remote_address: self.remote.0 + at as u64,
-            immediate: notice.to_number(),
-            signalled,
-        });
+        self.batch.push(Work { id: self.id, what, here, there, signalled });
+    }
+
+    /// Puts bytes into the peer's memory, behind everything posted so far: how many; 0: there is no room now.
+    pub(super) fn put(&mut self, there: Remote, bytes: &[u8]) -> Result<usize> {
+        let now = bytes.len().min(PLACE);
+        let Some(place) = self.place()? else { return Ok(0) };
+        let bounce = self.bounce.as_mut().expect("a place is part of it");
+        bounce.memory.write(place * PLACE, &bytes[..now]);
+        let here = bounce.memory.piece(place * PLACE, now);
+        let number = self.one_sided(What::Write, here, there)?;
+        self.bounce.as_mut().expect("as above").places.send(place, number);
+        Ok(now)
+    }
+
+    /// Begins to fetch bytes from the peer's memory, at most [`PLACE`]: the number of the request. `None`: no room now.
+    pub(super) fn get(&mut self, there: Remote, bytes: usize) -> Result<Option<u64>> {
+        let Some(place) = self.place()? else { return Ok(None) };
+        let bounce = self.bounce.as_mut().expect("a place is part of it");
+        let here = bounce.memory.piece(place * PLACE, bytes);
+        let number = self.one_sided(What::Read, here, there)?;
+        self.bounce.as_mut().expect("as above").places.fetch(place, number);
+        Ok(Some(number))
+    }
+
+    /// Takes what was fetched; `false`: it has not come yet.
+    pub(super) fn take(&mut self, number: u64, out: &mut [u8]) -> bool {
+        if !self.queue.is_done(number) {
+            return false;
+        }
+        if let Some(Bounce { memory, places }) = &mut self.bounce
+            && let Some(place) = places.take(number)
+        {
+            memory.read(place * PLACE, out);
+        }
+        true
+    }
+
+    /// Puts bytes of registered memory, which must not change until the request of this number is done.
+    pub(super) fn put_piece(&mut self, there: Remote, here: Piece) -> Result<Option<u64>> {
+        if self.queue.room() <= RESERVED {
+            return Ok(None);
+        }
+        self.one_sided(What::Write, here, there).map(Some)
+    }
+
+    /// A place for bytes on their way, and a place of the send queue.
+    fn place(&mut self) -> Result<Option<usize>> {
+        if self.queue.room() <= RESERVED {
+            return Ok(None);
+        }
+        if self.bounce.is_none() {
+            let memory = Region::landing(&self.device, PLACE * PLACES).map_err(|error| error.to_string())?;
+            self.bounce = Some(Bounce { memory, places: Places::new() });
+        }
+        let queue = &self.queue;
+        Ok(self.bounce.as_mut().and_then(|bounce| bounce.places.free(|request| queue.is_done(request))))
+    }
+
+    /// Posts a one-sided request at once, with a completion of its own: somebody waits for it, or its place does.
+    fn one_sided(&mut self, what: What, here: Piece, there: Remote) -> Result<u64> {
+        self.queue.ask_next();
+        self.request(what, here, there);
+        let number = self.queue.posted();
+        self.flush()?;
+        Ok(number)
     }
 
     /// Gives the device what is kept, with one doorbell; `true` when there was any.
@@ -176,7 +254,7 @@ impl Lane {
         if self.batch.is_empty() {
             return Ok(false);
         }
-        self.pair.post(&self.batch, &self.copy, self.remote.1).map_err(|error| error.to_string())?;
+        self.pair.post(&self.batch).map_err(|error| error.to_string())?;
         self.counts.posts += self.batch.len() as u64;
         self.counts.doorbells += 1;
         self.batch.clear();
@@ -192,7 +270,7 @@ impl Lane {
     /// The peer has written and sent this number.
     pub(super) fn received(&mut self, number: u32, bytes: usize) -> Result<()> {
         self.used += 1;
-        if self.used >= RECEIVES {
+        if self.used >= self.together {
             self.post_receives()?;
         }
         match Notice::from_number(number) {

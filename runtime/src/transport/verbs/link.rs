@@ -19,8 +19,8 @@ pub(super) enum Link {
     /// Our ends are offered; records wait.
     Agreeing(Box<Agreeing>),
     Open(Box<Open>),
-    /// RDMA does not reach it.
-    Tcp,
+    /// RDMA does not reach it, for this reason.
+    Tcp(String),
     Gone,
 }
 
@@ -72,8 +72,12 @@ impl Agreeing {
 /// Open channels to a peer.
 #[derive(Debug)]
 pub(super) struct Open {
-    /// The low-latency one first where there are two.
+    /// The low-latency one first where there is one; then those for bulk.
     pub(super) lanes: Vec<Lane>,
+    /// The first of those for bulk: it takes what needs an order, one-sided operations among them.
+    bulk: usize,
+    /// The lane that the last piece took.
+    last_piece: usize,
     /// The number of the next record that we send, and of the next that we deliver. Pieces have none.
     next_out: u32,
     next_in: u32,
@@ -86,13 +90,30 @@ pub(super) struct Open {
     pub(super) finished: bool,
     said_farewell: bool,
     /// Why nothing reaches it any more.
-    pub(super) failed: Option<String>,
+    pub(super) failed: Option<Failure>,
+}
+
+/// Why nothing reaches a peer any more.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// TCP says that it is gone.
+    Lost(String),
+    /// A request failed, or what the device reports cannot be.
+    Device { reason: String, status: i32, vendor_code: u32 },
+}
+
+impl From<String> for Failure {
+    fn from(reason: String) -> Self {
+        Failure::Device { reason, status: 0, vendor_code: 0 }
+    }
 }
 
 impl Open {
-    pub(super) fn new(lanes: Vec<Lane>) -> Self {
+    pub(super) fn new(lanes: Vec<Lane>, bulk: usize) -> Self {
         Self {
             lanes,
+            bulk,
+            last_piece: bulk,
             next_out: 0,
             next_in: 0,
             sent: 0,
@@ -109,12 +130,17 @@ impl Open {
         if self.failed.is_some() {
             return false;
         }
-        let last = self.lanes.len() - 1;
-        let lane = if tier == Tier::LowLatency { 0 } else { last };
         let numbered = header.kind != Kind::Data as u8;
         let header = Header { confirmed: if numbered { self.next_out } else { 0 }, ..*header };
-        let taken = self.lanes[lane].push(&header, payload, later);
-        let taken = self.note(taken).unwrap_or(false);
+        let mut taken = false;
+        for lane in self.lanes_for(numbered, tier) {
+            let pushed = self.lanes[lane].push(&header, payload, later);
+            taken = self.note(pushed).unwrap_or(false);
+            if taken || self.failed.is_some() {
+                self.last_piece = if numbered { self.last_piece } else { lane };
+                break;
+            }
+        }
         if taken {
             self.sent += 1;
             self.next_out = self.next_out.wrapping_add(u32::from(numbered));
@@ -122,12 +148,35 @@ impl Open {
         taken
     }
 
+    /// The lanes that a record may take, the best first: pieces take them in turn.
+    fn lanes_for(&self, numbered: bool, tier: Tier) -> impl Iterator<Item = usize> + use<> {
+        let (first, count) = (self.bulk, self.lanes.len() - self.bulk);
+        let (from, tries) = match (numbered, tier) {
+            (true, Tier::LowLatency) => (None, 1),
+            (true, Tier::Bulk) => (Some(first), 1),
+            (false, _) => (Some(self.last_piece + 1), count),
+        };
+        (0..tries).map(move |step| from.map_or(0, |from| first + (from - first + step) % count))
+    }
+
+    /// Asks the lane of one-sided operations; `None`: there is no room now, or ever.
+    pub(super) fn ask<R>(
+        &mut self,
+        ask: impl FnOnce(&mut Lane) -> std::result::Result<Option<R>, String>,
+    ) -> Option<R> {
+        if self.failed.is_some() {
+            return None;
+        }
+        let asked = ask(&mut self.lanes[self.bulk]);
+        self.note(asked).flatten()
+    }
+
     /// Keeps the first failure.
     fn note<T>(&mut self, result: std::result::Result<T, String>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(reason) => {
-                self.failed.get_or_insert(reason);
+                self.failed.get_or_insert(reason.into());
                 None
             }
         }

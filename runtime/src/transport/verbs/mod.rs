@@ -5,28 +5,32 @@
 //! one order. With two channels records are numbered, and delivered in the order of their numbers.
 
 mod agree;
+mod bounce;
 mod lane;
 mod link;
 mod ring;
 mod settings;
 
 use super::{
-    Departure, Sink, Transport,
+    Departure, Direct, HeapKey, Sink, Transport,
     record::{Header, Kind, Payload},
     tcp::Tcp,
 };
 use crate::{
     config::{Snapshot, keys},
-    error::{Context, Error, Result},
+    error::{Context, Error, LinkError, Result},
+    memory::heap::HeapMemory,
     protocol::{Capabilities, Channels, DirectRead, Tier},
+    statistics::DeviceStatistics,
     transport::record::HEADER,
-    verbs::{Completion, Completions, Device, Outcome, VerbsError, Wanted},
+    verbs::{Completion, Completions, Device, Outcome, PortCounters, Remote, Shared, VerbsError, Wanted},
 };
 use agree::Message;
 use lane::{Counts, Lane};
-use link::{Agreeing, Link, Open};
+use link::{Agreeing, Failure, Link, Open};
 use settings::Recipes;
 use std::{
+    collections::BTreeMap,
     net::IpAddr,
     os::fd::BorrowedFd,
     sync::Arc,
@@ -40,6 +44,8 @@ const BURST: usize = 64;
 /// A way to a peer that was not found is tried again this often, each time after a longer pause.
 const TRIES: u32 = 34;
 const PAUSE: Duration = Duration::from_millis(20);
+/// The name of a request: above so many bits its peer, below its channel, and in the last bit whether it is a receive.
+const PEER_BITS: u32 = 8;
 
 /// What a rank needs to talk over RDMA.
 #[derive(Debug)]
@@ -67,6 +73,10 @@ pub(crate) struct Verbs {
     fallback: bool,
     /// The device and its completions; or why there is none.
     device: std::result::Result<(Arc<Device>, Completions), String>,
+    /// What the device's port counts, where there is one.
+    counted: Option<PortCounters>,
+    /// Heaps that peers may access.
+    exposed: BTreeMap<HeapKey, Shared>,
     links: Vec<Link>,
     /// Peers whose channels are open.
     open: Vec<usize>,
@@ -82,8 +92,8 @@ pub(crate) struct Verbs {
     found: Vec<Completion>,
     said_why: bool,
     leaving: bool,
-    /// What connections that are gone have counted.
-    over: Counts,
+    /// What connections that are gone have counted, by peer.
+    over: BTreeMap<usize, Counts>,
 }
 
 impl Verbs {
@@ -104,6 +114,8 @@ impl Verbs {
             recipes: Recipes::new(settings.snapshot, settings.hint)?,
             fallback: settings.fallback,
             device: Err(String::new()),
+            counted: None,
+            exposed: BTreeMap::new(),
             links: (0..settings.size).map(|_| Link::Idle).collect(),
             open: Vec::new(),
             agreeing: Vec::new(),
@@ -114,10 +126,13 @@ impl Verbs {
             found: Vec::new(),
             said_why: false,
             leaving: false,
-            over: Counts::default(),
+            over: BTreeMap::new(),
         };
         match opened {
-            Ok(opened) => verbs.device = Ok(opened),
+            Ok(opened) => {
+                verbs.counted = Some(opened.0.counters());
+                verbs.device = Ok(opened);
+            }
             Err(error) if !settings.fallback => {
                 let reason = format!("{error}; transport.allow does not allow tcp instead");
                 return Err(Error::Bootstrap { reason });
@@ -160,7 +175,7 @@ impl Verbs {
         let mut lanes = Vec::new();
         let recipes = self.recipes;
         for (index, recipe) in recipes.in_order().enumerate() {
-            let id = (peer as u64) << 2 | (index as u64) << 1;
+            let id = (peer as u64) << PEER_BITS | (index as u64) << 1;
             match Lane::new(device, completions, recipe, id, random()?) {
                 Ok(lane) => lanes.push(lane),
                 Err(error) => {
@@ -186,7 +201,7 @@ impl Verbs {
                 self.say_why(reason);
             }
         }
-        self.links[peer] = Link::Tcp;
+        self.links[peer] = Link::Tcp(reason.to_string());
         if !self.fallback {
             self.links[peer] = Link::Gone;
             self.lost.push((peer, format!("RDMA does not reach it: {reason}")));
@@ -207,8 +222,8 @@ impl Verbs {
                         agreeing.offers = Some(offers);
                         self.connect(peer)?;
                     }
-                    Link::Tcp => {
-                        let reason = self.device.as_ref().err().cloned().unwrap_or_default();
+                    Link::Tcp(reason) => {
+                        let reason = reason.clone();
                         self.say(peer, &Message::Refuse { reason });
                     }
                     _ => {}
@@ -263,7 +278,7 @@ impl Verbs {
         if matches!(&self.links[peer], Link::Agreeing(agreeing) if agreeing.is_ready())
             && let Link::Agreeing(agreeing) = std::mem::take(&mut self.links[peer])
         {
-            self.links[peer] = Link::Open(Box::new(Open::new(agreeing.lanes)));
+            self.links[peer] = Link::Open(Box::new(Open::new(agreeing.lanes, usize::from(self.recipes.low.is_some()))));
             self.agreeing.retain(|other| *other != peer);
             self.open.push(peer);
         }
@@ -313,10 +328,11 @@ impl Verbs {
     }
 
     fn take_completion(&mut self, completion: Completion) {
-        let Some(peer) = usize::try_from(completion.id >> 2).ok().filter(|peer| *peer < self.links.len()) else {
+        let Some(peer) = usize::try_from(completion.id >> PEER_BITS).ok().filter(|peer| *peer < self.links.len())
+        else {
             return;
         };
-        let channel = usize::from(completion.id & 2 != 0);
+        let channel = (completion.id & ((1 << PEER_BITS) - 1)) as usize >> 1;
         if let Link::Agreeing(agreeing) = &mut self.links[peer]
             && agreeing.connected
         {
@@ -326,13 +342,15 @@ impl Verbs {
         }
         let Link::Open(open) = &mut self.links[peer] else { return };
         let outcome = match completion.outcome {
-            Outcome::Sent => open.lanes[channel].sent(),
-            Outcome::Received { immediate, bytes } => open.lanes[channel].received(immediate, bytes),
+            Outcome::Sent => open.lanes[channel].sent().map_err(Failure::from),
+            Outcome::Received { immediate, bytes } => {
+                open.lanes[channel].received(immediate, bytes).map_err(Failure::from)
+            }
             Outcome::Failed { flushed: true, .. } => return,
-            Outcome::Failed { reason, .. } => Err(reason),
+            Outcome::Failed { reason, status, vendor_code, .. } => Err(Failure::Device { reason, status, vendor_code }),
         };
-        if let Err(reason) = outcome {
-            open.failed.get_or_insert(reason);
+        if let Err(failure) = outcome {
+            open.failed.get_or_insert(failure);
             // It may have left: the socket tells.
             self.since_tcp = TCP_EVERY;
         }
@@ -355,7 +373,7 @@ impl Verbs {
             match (&mut self.links[peer], departure) {
                 (Link::Open(open), Departure::Finished) => open.finished = true,
                 (Link::Open(open), Departure::Lost(reason)) => {
-                    open.failed = Some(reason);
+                    open.failed = Some(Failure::Lost(reason));
                 }
                 (_, departure) => {
                     self.drop_link(peer);
@@ -375,7 +393,11 @@ impl Verbs {
         }
         let departure = match &open.failed {
             _ if open.is_over() => Departure::Finished,
-            Some(reason) if may_fail && moved == 0 => Departure::Lost(reason.clone()),
+            Some(Failure::Lost(reason)) if may_fail && moved == 0 => Departure::Lost(reason.clone()),
+            Some(Failure::Device { reason, status, vendor_code }) if may_fail && moved == 0 => {
+                let (reason, status, vendor_code) = (reason.clone(), *status, *vendor_code);
+                Departure::Broken(Arc::new(self.link_error(reason, status, vendor_code)))
+            }
             _ => return Ok(moved > 0),
         };
         self.drop_link(peer);
@@ -383,10 +405,48 @@ impl Verbs {
         Ok(true)
     }
 
+    /// Asks for a one-sided operation, which may be the first of anything to this peer.
+    fn direct<R>(
+        &mut self,
+        peer: usize,
+        ask: impl FnOnce(&mut Lane) -> std::result::Result<Option<R>, String>,
+    ) -> Result<Direct<R>> {
+        if matches!(self.links[peer], Link::Idle) {
+            self.begin(peer)?;
+        }
+        Ok(match &mut self.links[peer] {
+            Link::Open(open) => open.ask(ask).map_or(Direct::Busy, Direct::Done),
+            Link::Tcp(_) => Direct::Impossible,
+            Link::Idle | Link::Agreeing(_) | Link::Gone => Direct::Busy,
+        })
+    }
+
+    /// What the connection to a peer has counted, also when it is gone.
+    fn counts_of(&self, peer: usize) -> Counts {
+        match &self.links[peer] {
+            Link::Open(open) => Counts::sum(&open.lanes),
+            _ => self.over.get(&peer).copied().unwrap_or_default(),
+        }
+    }
+
+    /// What there is to say of a connection that has failed.
+    fn link_error(&self, reason: String, status: i32, vendor_code: u32) -> LinkError {
+        let device = self.device.as_ref().map_or_else(Clone::clone, |(device, _)| device.name());
+        let counted = self.counted.iter().flat_map(PortCounters::since);
+        LinkError {
+            device,
+            reason,
+            status,
+            vendor_code,
+            gives_up_after: settings::gives_up_after(&self.recipes.bulk.attributes),
+            counters: counted.map(|counter| (counter.name, counter.count)).collect(),
+        }
+    }
+
     /// Nothing is brought to a peer or taken from it any more.
     fn drop_link(&mut self, peer: usize) {
         if let Link::Open(open) = std::mem::replace(&mut self.links[peer], Link::Gone) {
-            self.over = open.lanes.iter().fold(self.over, |sum, lane| sum.plus(lane.counts));
+            self.over.insert(peer, Counts::sum(&open.lanes));
         }
         self.open.retain(|other| *other != peer);
         self.agreeing.retain(|other| *other != peer);
@@ -448,7 +508,7 @@ impl Transport for Verbs {
     fn push(&mut self, peer: usize, header: &Header, payload: &[u8], tier: Tier, later: bool) -> Result<bool> {
         match &mut self.links[peer] {
             Link::Open(open) => Ok(open.push(header, payload, tier, later)),
-            Link::Tcp => self.tcp.push(peer, header, payload, tier, later),
+            Link::Tcp(_) => self.tcp.push(peer, header, payload, tier, later),
             Link::Idle => {
                 self.begin(peer)?;
                 Ok(false)
@@ -488,11 +548,69 @@ impl Transport for Verbs {
     }
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
-        let lanes =
-            self.links.iter().filter_map(|link| if let Link::Open(open) = link { Some(&open.lanes) } else { None });
-        let counts = lanes.flatten().fold(self.over, |sum, lane| sum.plus(lane.counts));
-        counts.tell(tell);
+        let links = (0..self.links.len()).map(|peer| self.counts_of(peer));
+        links.fold(Counts::default(), Counts::plus).tell(tell);
         self.tcp.counters(tell);
+    }
+
+    fn link_counters(&self, peer: usize, tell: &mut dyn FnMut(&'static str, u64)) {
+        let counts = self.counts_of(peer);
+        if counts != Counts::default() {
+            counts.tell(tell);
+        }
+    }
+
+    fn device(&self) -> Option<DeviceStatistics> {
+        let ((device, _), counted) = (self.device.as_ref().ok()?, self.counted.as_ref()?);
+        Some(DeviceStatistics { device: device.name(), counters: counted.since() })
+    }
+
+    fn fallen_back(&self, peer: usize) -> Option<&str> {
+        match (&self.device, self.links.get(peer)?) {
+            (_, Link::Tcp(reason)) => Some(reason),
+            (Err(reason), _) => Some(reason),
+            _ => None,
+        }
+    }
+
+    fn expose(&mut self, heap: HeapKey, memory: &Arc<HeapMemory>) -> Option<Remote> {
+        let (device, _) = self.device.as_ref().ok()?;
+        match Shared::new(device, memory.clone()) {
+            Ok(shared) => {
+                let remote = shared.remote();
+                self.exposed.insert(heap, shared);
+                Some(remote)
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.said_why, true) {
+                    eprintln!("rank {}: one-sided operations on its heap go by messages: {error}", self.rank);
+                }
+                None
+            }
+        }
+    }
+
+    fn conceal(&mut self, heap: HeapKey) {
+        self.exposed.remove(&heap);
+    }
+
+    fn put(&mut self, peer: usize, there: Remote, bytes: &[u8]) -> Result<Direct<usize>> {
+        self.direct(peer, |lane| lane.put(there, bytes).map(|bytes| Some(bytes).filter(|bytes| *bytes > 0)))
+    }
+
+    fn put_own(&mut self, peer: usize, there: Remote, heap: HeapKey, at: usize, bytes: usize) -> Result<Direct<u64>> {
+        let Some(shared) = self.exposed.get(&heap) else { return Ok(Direct::Impossible) };
+        let here = shared.piece(at, bytes);
+        self.direct(peer, |lane| lane.put_piece(there, here))
+    }
+
+    fn get(&mut self, peer: usize, there: Remote, bytes: usize) -> Result<Direct<u64>> {
+        self.direct(peer, |lane| lane.get(there, bytes))
+    }
+
+    fn take(&mut self, peer: usize, request: u64, out: &mut [u8]) -> bool {
+        let Link::Open(open) = &mut self.links[peer] else { return false };
+        open.ask(|lane| Ok(lane.take(request, out).then_some(()))).is_some()
     }
 
     fn arm(&mut self) {

@@ -18,6 +18,8 @@ pub(super) struct Recipe {
     pub(super) ring: Size,
     pub(super) send_depth: u32,
     pub(super) inline: u32,
+    /// Receives kept posted, where it is not one for every credit.
+    pub(super) receives: Option<u32>,
     pub(super) attributes: Attributes,
     pub(super) signal_all: bool,
 }
@@ -39,6 +41,8 @@ pub(super) struct Recipes {
     /// For messages up to the size hint, where there is one.
     pub(super) low: Option<Recipe>,
     pub(super) bulk: Recipe,
+    /// Channels of the second kind: the first takes everything that needs an order, and all take pieces.
+    pub(super) queue_pairs: usize,
 }
 
 impl Recipes {
@@ -64,6 +68,7 @@ impl Recipes {
             ring: Size { units: UNITS, unit: number(keys::VERBS_RING_BYTES) / UNITS as usize },
             send_depth: narrow(keys::VERBS_SEND_DEPTH),
             inline: narrow(keys::VERBS_INLINE),
+            receives: Some(narrow(keys::VERBS_RECEIVES)).filter(|receives| *receives > 0),
             attributes,
             signal_all: snapshot.get(keys::VERBS_SIGNAL_ALL),
         };
@@ -80,13 +85,19 @@ impl Recipes {
                 ..bulk
             }
         });
-        Ok(Self { low, bulk })
+        Ok(Self { low, bulk, queue_pairs: number(keys::VERBS_QUEUE_PAIRS) })
     }
 
     /// The recipes in the order of the channels.
     pub(super) fn in_order(&self) -> impl Iterator<Item = Recipe> {
-        self.low.into_iter().chain([self.bulk])
+        self.low.into_iter().chain(std::iter::repeat_n(self.bulk, self.queue_pairs))
     }
+}
+
+/// After how long a device gives up a peer that does not answer: the first try and every retry wait for at least the
+/// time-out. `None`: never.
+pub(super) fn gives_up_after(attributes: &Attributes) -> Option<Duration> {
+    attributes.ack_timeout.time().map(|time| time * (1 + u32::from(attributes.retries)))
 }
 
 /// What differs between the attributes that were asked for and those that a device has. A smaller MTU is no deviation:
@@ -123,6 +134,16 @@ mod tests {
         assert!(low.attributes.rnr_timer.time() < recipes.bulk.attributes.rnr_timer.time());
         let whole = Recipes::new(&snapshot, usize::MAX).unwrap().low.unwrap();
         assert!(whole.ring.largest() >= MOST_LOW && whole.ring.bytes() <= 8 * MOST_LOW);
+    }
+
+    #[test]
+    fn a_silent_peer_is_given_up_after_the_first_try_and_every_retry() {
+        let asked = Recipes::new(&Snapshot::defaults(), 0).unwrap().bulk.attributes;
+        let with = |code, retries| Attributes { ack_timeout: AckTimeout::from_code(code), retries, ..asked };
+        assert_eq!(gives_up_after(&with(14, 7)), Some(Duration::from_nanos(8 * 67_108_864)));
+        assert_eq!(gives_up_after(&with(14, 0)), Some(Duration::from_nanos(67_108_864)));
+        assert_eq!(gives_up_after(&with(0, 7)), None, "a time-out of zero is for ever");
+        assert!(gives_up_after(&with(31, 7)).is_some(), "the longest fits");
     }
 
     #[test]

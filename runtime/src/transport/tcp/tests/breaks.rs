@@ -20,13 +20,14 @@ impl Chance {
 }
 
 /// Record `number`: kinds in turn, lengths from nothing to the largest, contents that follow from the number.
-fn record(number: u64, largest: usize) -> (Header, Vec<u8>) {
+fn record(number: u64, sizes: Sizes) -> (Header, Vec<u8>) {
     const KINDS: [Kind; 6] =
         [Kind::Eager, Kind::Data, Kind::RequestToSend, Kind::ClearToSend, Kind::Discard, Kind::Abandon];
     let kind = KINDS[(number % 6) as usize];
     let mut chance = Chance(number + 1);
     let length = match (kind, chance.next() % 50) {
-        (Kind::Eager | Kind::Data, 0) => chance.next() as usize % (largest + 1),
+        (Kind::Eager, 0) => chance.next() as usize % (sizes.largest + 1),
+        (Kind::Data, 0) => chance.next() as usize % (sizes.piece + 1),
         (Kind::Eager | Kind::Data, _) => chance.next() as usize % 64,
         _ => 0,
     };
@@ -57,14 +58,14 @@ fn assemble(kept: &Kept) -> Vec<(Header, Vec<u8>)> {
 /// Both ranks send `count` records to each other while their connections break at random points.
 fn exchange(lanes: usize, count: u64, seed: u64, break_one_in: u64) -> (Vec<Tcp>, Vec<Kept>) {
     let (mut ranks, mut kept) = (ranks_with(&[1, 1], lanes, |_| {}), kept(2));
-    let largest = ranks[0].capabilities().piece;
+    let sizes = ranks[0].sizes;
     let mut chance = Chance(seed);
     let mut sent = [0_u64; 2];
     let mut done_since = None;
     until_within(Duration::from_secs(240), &mut ranks, &mut kept, |ranks, kept| {
         for rank in 0..2 {
             for _ in 0..chance.next() % 40 {
-                let (header, payload) = record(sent[rank], largest);
+                let (header, payload) = record(sent[rank], sizes);
                 if sent[rank] == count
                     || !ranks[rank]
                         .push(1 - rank, &header, &payload, Tier::Bulk, chance.next().is_multiple_of(2))
@@ -89,13 +90,13 @@ fn exchange(lanes: usize, count: u64, seed: u64, break_one_in: u64) -> (Vec<Tcp>
 #[test]
 fn a_hundred_thousand_records_of_every_kind_survive_connections_that_break_at_random_points() {
     let (ranks, kept) = exchange(1, 100_000, 7, 400);
-    let largest = ranks[0].capabilities().piece;
+    let sizes = ranks[0].sizes;
     for (rank, kept) in ranks.iter().zip(&kept) {
         assert!(rank.resent.connections > 20 && rank.resent.bytes > 0, "{:?}", rank.resent);
         let whole = assemble(kept);
         assert_eq!(whole.len(), 100_000);
         for (number, got) in (0..).zip(&whole) {
-            assert_eq!(*got, record(number, largest));
+            assert_eq!(*got, record(number, sizes));
         }
     }
 }
@@ -103,7 +104,7 @@ fn a_hundred_thousand_records_of_every_kind_survive_connections_that_break_at_ra
 #[test]
 fn with_several_lanes_only_pieces_leave_their_order() {
     let (ranks, kept) = exchange(4, 20_000, 11, 100);
-    let largest = ranks[0].capabilities().piece;
+    let sizes = ranks[0].sizes;
     for (rank, kept) in ranks.iter().zip(&kept) {
         assert!(rank.resent.connections > 8, "{:?}", rank.resent);
         assert_eq!(rank.slots[rank.first_of(1 - rank.settings.rank)..].iter().take(4).flatten().count(), 4);
@@ -111,7 +112,7 @@ fn with_several_lanes_only_pieces_leave_their_order() {
         let mut others = Vec::new();
         for (_, header, payload) in &kept.records {
             if header.kind == Kind::Data as u8 {
-                let (expected, bytes) = record(header.id, largest);
+                let (expected, bytes) = record(header.id, sizes);
                 let at = (header.tag - expected.tag) as usize;
                 assert_eq!(*payload, bytes[at..at + payload.len()], "piece {}", header.id);
                 pieces[header.id as usize].extend_from_slice(payload);
@@ -122,7 +123,7 @@ fn with_several_lanes_only_pieces_leave_their_order() {
         let expected = |number: &u64| number % 6 != 1;
         assert_eq!(others, (0..20_000).filter(expected).collect::<Vec<_>>(), "everything else keeps its order");
         for (number, bytes) in (0_u64..).zip(&pieces).filter(|(number, _)| !expected(number)) {
-            assert_eq!(*bytes, record(number, largest).1, "piece {number}");
+            assert_eq!(*bytes, record(number, sizes).1, "piece {number}");
         }
     }
 }

@@ -1,0 +1,72 @@
+//! Experiments over RDMA, on a machine with two devices on one wire: `cargo xtask experiment hint` and its like make that
+//! machine, run this program there, and let it show what it found.
+//!
+//! Each experiment takes everything in turn, so that what else the machine does falls on all alike. Emulation makes
+//! absolute times meaningless: only ratios within one experiment say anything.
+
+mod experiments;
+mod machine;
+mod rank;
+
+use clap::Parser;
+use rsbench::port::Failure;
+use rsbench::rdma::record::Record;
+use rsbench::rdma::report;
+use std::path::PathBuf;
+
+/// Size hints, loss, slow receivers and time-outs over RDMA.
+#[derive(Debug, Parser)]
+#[command(name = "rdma")]
+struct Options {
+    /// hint, loss, slow-receiver, timeout or figures
+    experiment: String,
+
+    /// How often everything has its turn
+    #[arg(long, default_value_t = 3)]
+    turns: u32,
+
+    /// Parts of the usual number of rounds, for a first look
+    #[arg(long, default_value_t = 1.0)]
+    effort: f64,
+
+    /// Measure nothing: show the record of this file, as tables and in the other places named
+    #[arg(long, value_name = "FILE")]
+    show: Option<PathBuf>,
+
+    /// With --show: put the tables into this page, between the marks for the experiment
+    #[arg(long, value_name = "FILE", requires = "show")]
+    page: Option<PathBuf>,
+
+    /// With --show: draw them as SVG
+    #[arg(long, value_name = "FILE", requires = "show")]
+    plot: Option<PathBuf>,
+}
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, word, plan] = arguments.as_slice()
+        && word == "rank"
+    {
+        return rank::run(&serde_json::from_str(plan)?);
+    }
+    let options = Options::parse();
+    let Some(file) = &options.show else {
+        let record = experiments::run(&options.experiment, options.turns, options.effort)?;
+        println!("{}", serde_json::to_string_pretty(&record)?);
+        return Ok(());
+    };
+    let record: Record = serde_json::from_str(&std::fs::read_to_string(file)?)
+        .map_err(|error| format!("{}: {error}", file.display()))?;
+    if record.experiment != options.experiment {
+        return Err(format!("{} is a record of '{}'", file.display(), record.experiment).into());
+    }
+    print!("{}", report::tables(&record));
+    if let Some(page) = &options.page {
+        let text = report::into_page(&std::fs::read_to_string(page)?, &record)?;
+        std::fs::write(page, text)?;
+    }
+    if let Some(plot) = &options.plot {
+        std::fs::write(plot, report::svg(&record)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! What an experiment found: tables of samples, each with its row, column and turn. Pure.
+
+use crate::measure::median;
+use serde::{Deserialize, Serialize};
+
+/// Everything that one experiment found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Which one.
+    pub experiment: String,
+    /// In the order in which they were begun.
+    pub tables: Vec<Table>,
+    /// What could not be measured, and why.
+    pub left_out: Vec<String>,
+}
+
+/// One question, and the samples that answer it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// What is measured, with its unit.
+    pub title: String,
+    /// What the rows are.
+    pub rows: String,
+    /// In the order in which they were taken.
+    pub samples: Vec<Sample>,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Its row.
+    pub row: String,
+    /// Its column.
+    pub column: String,
+    /// In which turn it was taken, from 0.
+    pub turn: u32,
+    /// What came out.
+    pub value: f64,
+}
+
+impl Record {
+    /// Of an experiment that has not begun.
+    #[must_use]
+    pub fn new(experiment: &str) -> Self {
+        Record { experiment: experiment.to_owned(), ..Record::default() }
+    }
+
+    /// Adds a sample to the table of this title.
+    pub fn add(&mut self, (title, rows): (&str, &str), row: &str, column: &str, turn: u32, value: f64) {
+        let sample = Sample { row: row.to_owned(), column: column.to_owned(), turn, value };
+        match self.tables.iter_mut().find(|table| table.title == title) {
+            Some(table) => table.samples.push(sample),
+            None => {
+                let (title, rows) = (title.to_owned(), rows.to_owned());
+                self.tables.push(Table { title, rows, samples: vec![sample] });
+            }
+        }
+    }
+
+    /// Notes once that something was left out.
+    pub fn leave_out(&mut self, what: String) {
+        if !self.left_out.contains(&what) {
+            self.left_out.push(what);
+        }
+    }
+}
+
+impl Table {
+    /// The names of its rows, in the order of their first samples.
+    #[must_use]
+    pub fn row_names(&self) -> Vec<&str> {
+        distinct(self.samples.iter().map(|sample| sample.row.as_str()))
+    }
+
+    /// The names of its columns, alike.
+    #[must_use]
+    pub fn columns(&self) -> Vec<&str> {
+        distinct(self.samples.iter().map(|sample| sample.column.as_str()))
+    }
+
+    /// The median of the turns.
+    #[must_use]
+    pub fn median(&self, row: &str, column: &str) -> Option<f64> {
+        let of = self.samples.iter().filter(|sample| sample.row == row && sample.column == column);
+        median(of.map(|sample| sample.value).collect())
+    }
+}
+
+fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut found: Vec<&str> = Vec::new();
+    for name in names {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_the_median_of_its_turns_and_names_keep_their_order() {
+        let mut record = Record::new("loss");
+        for (turn, value) in [(0, 5.0), (1, 1.0), (2, 3.0)] {
+            record.add(("MB/s", "loss"), "0%", "ours", turn, value);
+            record.add(("MB/s", "loss"), "0%", "ib_write_bw", turn, 2.0 * value);
+        }
+        record.add(("MB/s", "loss"), "0.1%", "ours", 0, 9.0);
+        let table = &record.tables[0];
+        assert_eq!((table.row_names(), table.columns()), (vec!["0%", "0.1%"], vec!["ours", "ib_write_bw"]));
+        assert_eq!(table.median("0%", "ours"), Some(3.0));
+        assert_eq!(table.median("0.1%", "ib_write_bw"), None);
+    }
+
+    #[test]
+    fn a_record_survives_its_text() {
+        let mut record = Record::new("hint");
+        record.add(("us", "bytes"), "8", "0", 0, 1.5);
+        record.leave_out("ucx: no way".into());
+        record.leave_out("ucx: no way".into());
+        let text = serde_json::to_string(&record).expect("plain numbers");
+        assert_eq!(serde_json::from_str::<Record>(&text).expect("its own text"), record);
+        assert_eq!(record.left_out.len(), 1);
+    }
+}

@@ -1,0 +1,50 @@
+// spmd_errors.cuh: how a kernel records what went wrong, and how long it waits. Used by all three ways.
+#pragma once
+#include "spmd_types.cuh"
+#include "spmd_memory.cuh"
+
+namespace spmd {
+
+// Out of line and by value: it must cost the paths that do not fail neither registers nor instruction cache.
+inline __device__ __noinline__ bool record_error(u64 at, error_t code, u32 peer, u64 detail, u64 expected, u64 found) {
+    auto *record = reinterpret_cast<error_record_t *>(at);
+    if (atomicCAS_system(&record->code, (u32)ERROR_NONE, (u32)code) == ERROR_NONE) {
+        record->peer = peer;
+        record->detail = detail;
+        record->expected = expected;
+        record->found = found;
+        record->block = blockIdx.x;
+        record->thread = threadIdx.x;
+        fence_system();
+        *(volatile u32 *)&record->complete = 1;
+    }
+    return false;
+}
+
+// Records the first error of this device; later ones are dropped. Always false.
+__device__ __forceinline__ bool fail(const context_t &context, error_t code, u32 peer, u64 detail, u64 expected,
+                                     u64 found) {
+    return record_error(context.error, code, peer, detail, expected, found);
+}
+
+// The clock of a wait. Looks at the clock and at the host's wish to stop once every 1,024 polls: both cost more than a poll.
+struct patience_t {
+    u32 polls = 0;
+    long long begun = 0;
+
+    // Whether to go on; otherwise the reason has been recorded.
+    __device__ __forceinline__ bool lasts(const context_t &context, error_t code, u32 peer, u64 detail, u64 expected,
+                                          u64 found) {
+        if (__builtin_expect((++polls & 1023) != 0, 1)) return true;
+        const long long now = clock64();
+        if (begun == 0) begun = now;
+        const auto *record = reinterpret_cast<const volatile error_record_t *>(context.error);
+        if (record->stop != 0) return fail(context, ERROR_STOPPED, peer, detail, expected, found);
+        if (context.cycle_limit != 0 && (u64)(now - begun) > context.cycle_limit) {
+            return fail(context, code, peer, detail, expected, found);
+        }
+        return true;
+    }
+};
+
+}  // namespace spmd

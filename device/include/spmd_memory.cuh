@@ -1,0 +1,104 @@
+// spmd_memory.cuh: the accesses to memory that others share, as instructions. Nothing else is written in PTX, so that tests
+// can compile the other headers for the host with functions of the same names.
+//
+// "system" is everything that sees this memory: other GPUs, the host, a NIC. "device" is all threads of this GPU.
+#pragma once
+#include "spmd_types.cuh"
+
+namespace spmd {
+
+// Orders everything before against everything after, for every observer in the system.
+__device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+__device__ __forceinline__ u64 load_relaxed(const u64 *from) {
+    u64 value;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ u64 load_acquire(const u64 *from) {
+    u64 value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
+}
+
+// After a relaxed load of `word` has seen a signal: what the signal covers is visible from here on. Polling with acquire
+// loads would empty the first-level cache with every poll.
+__device__ __forceinline__ void acquire(const u64 *word) {
+#if __CUDA_ARCH__ >= 900 && (__CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 8))
+    asm volatile("fence.acquire.sys;" ::: "memory");
+#else
+    load_acquire(word);
+#endif
+}
+
+__device__ __forceinline__ void store_relaxed(u64 *to, u64 value) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
+__device__ __forceinline__ void add_relaxed(u64 *to, u64 value) {
+    asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
+// Two neighbouring words with one store where the hardware can; each word is whole in any case. `to` is aligned to 16.
+__device__ __forceinline__ void store_pair_relaxed(u64 *to, u64 low, u64 high) {
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(low), "l"(high) : "memory");
+}
+
+__device__ __forceinline__ u32 load_relaxed_32(const u32 *from) {
+    u32 value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ u32 load_acquire_32(const u32 *from) {
+    u32 value;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void store_relaxed_32(u32 *to, u32 value) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+
+// A store to a register of a device on the bus: one transaction of exactly this width, never merged or repeated.
+__device__ __forceinline__ void store_register(u64 *to, u64 value) {
+    asm volatile("st.mmio.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
+// Words that only threads of this device share.
+__device__ __forceinline__ u64 load_relaxed_device(const u64 *from) {
+    u64 value;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ u64 load_acquire_device(const u64 *from) {
+    u64 value;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void store_relaxed_device(u64 *to, u64 value) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_release_device(u64 *to, u64 value) {
+    asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
+// Adds; what was there before. Orders nothing.
+__device__ __forceinline__ u64 add_relaxed_device(u64 *to, u64 value) {
+    u64 before;
+    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(to), "l"(value) : "memory");
+    return before;
+}
+
+// Sets a word to 1; whether it was 0: the lock is taken then. Given back by store_release_device(word, 0).
+__device__ __forceinline__ bool try_lock_device(u64 *word) {
+    u64 before;
+    asm volatile("atom.acquire.gpu.global.cas.b64 %0, [%1], 0, 1;" : "=l"(before) : "l"(word) : "memory");
+    return before == 0;
+}
+
+}  // namespace spmd
