@@ -30,6 +30,8 @@ use std::{
     time::Instant,
 };
 
+/// With more ranks on a host none makes barriers: each of them interrupts all others, whatever they compute.
+const BARRIERS: usize = 16;
 /// The largest payload that travels within the cell.
 const INLINE: usize = 32;
 /// Pieces of a large message that a lane holds at least at once: enough to copy in and out at the same time.
@@ -116,7 +118,7 @@ impl SharedMemory {
         let Own { place: local, direct_read, sleeps_often } = own;
         let registered = membarrier_query().contains_command(MembarrierCommand::GlobalExpedited)
             && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
-        if registered && !sleeps_often {
+        if registered && !sleeps_often && ranks.len() <= BARRIERS {
             segment.makes_barriers(local).store(1, Ordering::Release);
         }
         let proof = Proof::publish(&segment, local);

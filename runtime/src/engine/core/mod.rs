@@ -6,6 +6,7 @@
 mod receiving;
 mod sending;
 
+use receiving::Arrival;
 pub(crate) use receiving::Found;
 
 use super::{
@@ -157,7 +158,7 @@ impl Core {
                 };
                 match self.matcher.arrive(header.context, peer, header.tag, || here(payload)) {
                     Some((id, place)) => {
-                        self.take_whole(id, envelope, (signature, place), payload, buffers);
+                        self.take_whole(id, Arrival { envelope, signature, place }, payload, buffers);
                         self.matched(peer, total);
                     }
                     None => self.peers[peer].flow.waits(total).map_err(overdrawn)?,
@@ -174,7 +175,9 @@ impl Core {
                 let offer = Offer::unpack(&bytes).map_err(|()| corrupt("an announcement of another length"))?;
                 let early = || Early { signature, total, body: EarlyBody::AtSender(header.id, offer) };
                 match self.matcher.arrive(header.context, peer, header.tag, early) {
-                    Some((id, place)) => self.answer(id, envelope, signature, (header.id, offer), place, buffers),
+                    Some((id, place)) => {
+                        self.answer(id, Arrival { envelope, signature, place }, (header.id, offer), buffers);
+                    }
                     None => {
                         if self.peers[peer].flow.announcement_waits().map_err(overdrawn)? {
                             self.is_stuck(peer);

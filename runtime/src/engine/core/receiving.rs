@@ -18,6 +18,14 @@ use crate::{
 /// A message that came before its receive, as it is taken from those that wait.
 pub(crate) type Found = Unexpected<Early>;
 
+/// A message that meets a receive.
+#[derive(Clone, Copy)]
+pub(super) struct Arrival {
+    pub(super) envelope: Envelope,
+    pub(super) signature: Signature,
+    pub(super) place: Place,
+}
+
 impl Core {
     /// Begins a receive: takes a message that is there, or waits for one.
     pub(crate) fn start_receive(
@@ -156,22 +164,23 @@ impl Core {
 
     /// A message that came before its receive meets it.
     fn meet(&mut self, id: OperationId, found: Found, buffers: &mut dyn Buffers) {
-        let envelope = Envelope { source: found.source, tag: found.tag, bytes: found.message.total };
-        let (signature, source) = (found.message.signature, found.source);
-        match found.message.body {
+        let Found { source, tag, place, message } = found;
+        let envelope = Envelope { source, tag, bytes: message.total };
+        let arrival = Arrival { envelope, signature: message.signature, place };
+        match message.body {
             EarlyBody::Here(bytes) => {
-                self.take_whole(id, envelope, (signature, found.place), &mut &bytes[..], buffers);
+                self.take_whole(id, arrival, &mut &bytes[..], buffers);
                 self.peers[source].flow.waits_no_longer(bytes.len());
                 self.matched(source, bytes.len());
             }
             EarlyBody::Whole(bytes) => {
-                self.take_whole(id, envelope, (signature, found.place), &mut &bytes[..], buffers);
+                self.take_whole(id, arrival, &mut &bytes[..], buffers);
             }
             EarlyBody::AtSender(sender, offer) => {
                 self.peers[source].flow.announcement_answered();
-                self.answer(id, envelope, signature, (sender, offer), found.place, buffers);
+                self.answer(id, arrival, (sender, offer), buffers);
             }
-            EarlyBody::Arriving(orphan) => self.inherit(id, orphan, envelope, signature, found.place, buffers),
+            EarlyBody::Arriving(orphan) => self.inherit(id, orphan, arrival, buffers),
         }
     }
 
@@ -179,15 +188,14 @@ impl Core {
     pub(super) fn take_whole(
         &mut self,
         id: OperationId,
-        envelope: Envelope,
-        met: (Signature, Place),
+        Arrival { envelope, signature, place }: Arrival,
         payload: &mut dyn Payload,
         buffers: &mut dyn Buffers,
     ) {
         let rank = self.rank;
         let Some(receive) = self.receives.get_mut(id) else { return };
-        receive.met = Some(met);
-        let result = accept(rank, receive, envelope, met.0).map(|()| {
+        receive.met = Some((signature, place));
+        let result = accept(rank, receive, envelope, signature).map(|()| {
             land(receive, 0, payload, buffers);
             envelope
         });
@@ -198,10 +206,8 @@ impl Core {
     pub(super) fn answer(
         &mut self,
         id: OperationId,
-        envelope: Envelope,
-        signature: Signature,
+        Arrival { envelope, signature, place }: Arrival,
         (sender, offer): (OperationId, Option<Offer>),
-        place: Place,
         buffers: &mut dyn Buffers,
     ) {
         let rank = self.rank;
@@ -224,15 +230,8 @@ impl Core {
     }
 
     /// A message that is arriving for a receive that was given up meets another one.
-    fn inherit(
-        &mut self,
-        id: OperationId,
-        orphan: OperationId,
-        envelope: Envelope,
-        signature: Signature,
-        place: Place,
-        buffers: &mut dyn Buffers,
-    ) {
+    fn inherit(&mut self, id: OperationId, orphan: OperationId, arrival: Arrival, buffers: &mut dyn Buffers) {
+        let Arrival { envelope, signature, place } = arrival;
         if self.receives.get(orphan).is_some_and(|receive| receive.done.is_some())
             && let Some(receive) = self.receives.remove(orphan)
         {
@@ -240,7 +239,7 @@ impl Core {
                 Some(Err(error)) => return self.finish_receive(id, Err(*error), buffers),
                 _ => {
                     let bytes = receive.landed(envelope.bytes);
-                    return self.take_whole(id, envelope, (signature, place), &mut &bytes[..], buffers);
+                    return self.take_whole(id, arrival, &mut &bytes[..], buffers);
                 }
             }
         }
