@@ -107,7 +107,10 @@ impl<'a> Call<'a> {
     ) -> Result<()> {
         let shown = self.shown(plan, op.map_or("", Op::name));
         let mut execution = Execution::new(plan, input, output, op);
-        self.comm.run(shown, &mut execution).map_err(|source| self.failed::<T>(plan.algorithm, source))
+        self.comm.run(shown, &mut execution).map_err(|source| {
+            let bytes = self.elements.saturating_mul(size_of::<T>());
+            Error::of_runtime(self.comm.rank(), self.operation, plan.algorithm, bytes, source)
+        })
     }
 
     /// The call as the ranks compare and show it.
@@ -122,17 +125,6 @@ impl<'a> Call<'a> {
             root: self.collective.is_rooted().then_some(self.root),
             operator,
             place: self.place,
-        }
-    }
-
-    pub(crate) fn failed<T: Element>(&self, algorithm: &'static str, source: spmd::Error) -> Error {
-        let (rank, collective) = (self.comm.rank(), self.operation);
-        match source {
-            spmd::Error::CallMismatch { .. } => Error::Mismatch { rank, collective, source },
-            source => {
-                let bytes = self.elements.saturating_mul(size_of::<T>());
-                Error::Runtime { rank, collective, algorithm, bytes, source }
-            }
         }
     }
 
@@ -167,4 +159,19 @@ pub(crate) fn operation(collective: Collective) -> Operation {
         Collective::Scan => Operation::Scan,
         Collective::Exscan => Operation::Exscan,
     }
+}
+
+/// The length of a block of data that has one for each rank.
+pub(crate) fn block<T>(comm: &Communicator, collective: Collective, data: &[T]) -> Result<usize> {
+    let (rank, size, given) = (comm.rank(), comm.size(), data.len());
+    match given.is_multiple_of(size) {
+        true => Ok(given / size),
+        false => Err(Error::NotDivisible { rank, collective: operation(collective), size, given }),
+    }
+}
+
+/// Room for so many elements of each rank.
+pub(crate) fn room<T: Element>(call: &Call<'_>, each: usize) -> Result<Vec<T>> {
+    let total = each.checked_mul(call.comm.size());
+    Ok(bytemuck::zeroed_vec(total.ok_or_else(|| call.no_schedule(ScheduleError::TooLarge))?))
 }

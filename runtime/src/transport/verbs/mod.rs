@@ -29,6 +29,7 @@ use agree::Message;
 use lane::{Counts, Lane};
 use link::{Agreeing, Failure, Link, Open};
 use settings::Recipes;
+pub(crate) use settings::attributes;
 use std::{
     collections::BTreeMap,
     net::IpAddr,
