@@ -136,7 +136,7 @@ fn to_usize(value: u64) -> usize {
 }
 
 /// The groups of a communicator's ranks, as the configuration says.
-fn groups(comm: &Communicator) -> Groups {
+pub(crate) fn groups(comm: &Communicator) -> Groups {
     let (size, snapshot): (usize, &Snapshot) = (comm.size(), comm.snapshot());
     let width = to_usize(snapshot.get(keys::COLLECTIVES_GROUP_SIZE));
     if width > 0 {
