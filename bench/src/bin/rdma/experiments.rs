@@ -42,8 +42,17 @@ pub(crate) fn run(name: &str, turns: u32, effort: f64) -> Result<Record, Failure
     Ok(running.record)
 }
 
-fn rate(found: &[Found]) -> Option<f64> {
-    found.iter().find_map(|found| if let Found::Rate { rate, .. } = found { Some(*rate) } else { None })
+fn rate(found: &[Found]) -> Result<f64, Failure> {
+    let rate = |found: &Found| if let Found::Rate { rate, .. } = found { Some(*rate) } else { None };
+    found.iter().find_map(rate).ok_or_else(|| "a run without a rate".into())
+}
+
+fn latency(sizes: &[usize]) -> Task {
+    Task::Latency { sizes: sizes.to_vec() }
+}
+
+fn stream(bytes: usize, window: usize) -> Task {
+    Task::Stream { sizes: vec![bytes], window }
 }
 
 fn counted(found: &[Found]) -> BTreeMap<String, u64> {
@@ -57,18 +66,10 @@ fn resent(before: &BTreeMap<String, u64>) -> f64 {
 }
 
 impl Experiment {
-    fn work(&self, task: Task, rounds: usize, seconds: f64) -> Work {
+    fn work(&self, tasks: &[Task], rounds: usize, seconds: f64) -> Work {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number of rounds")]
         let rounds = ((rounds as f64 * self.effort) as usize).max(10);
-        Work { task, rounds, seconds: seconds * self.effort }
-    }
-
-    fn latency(&self, sizes: &[usize], rounds: usize) -> Work {
-        self.work(Task::Latency { sizes: sizes.to_vec() }, rounds, 2.0)
-    }
-
-    fn stream(&self, bytes: usize, window: usize) -> Work {
-        self.work(Task::Stream { sizes: vec![bytes], window }, 60, 3.0)
+        Work { tasks: tasks.to_vec(), rounds, seconds: seconds * self.effort }
     }
 
     fn add(&mut self, table: (&str, &str), row: &str, column: &str, turn: u32, value: f64) {
@@ -86,25 +87,25 @@ impl Experiment {
             for (hint, column) in [("0", "hint 0"), ("8KiB", "hint 8 KiB"), ("64KiB", "hint 64 KiB")] {
                 Self::begin(turn, column);
                 let setting = format!("low_latency.size_hint={hint}");
-                let settings = [POLL, &setting];
-                for found in ours(&settings, &self.latency(&sizes, 1000), LIMIT)? {
-                    let Found::Times { bytes, p50, p99, .. } = found else { continue };
-                    let row = sizes::text(bytes);
-                    self.add(("Half a round trip, P50 in us", "bytes"), &row, column, turn, p50);
-                    self.add(("Half a round trip, P99 in us", "bytes"), &row, column, turn, p99);
-                }
-                let found = ours(&settings, &self.stream(2 * MIB, 8), LIMIT)?;
-                let bandwidth = rate(&found).ok_or("no rate")?;
-                self.add(("Bandwidth in MB/s", "bytes"), "2M", column, turn, bandwidth);
-                let work = self.work(Task::Mixed { sizes: middle.to_vec() }, 4000, 1.0);
-                for found in ours(&settings, &work, LIMIT)? {
-                    let Found::Times { p50, p99, worst, spikes, period, .. } = found else { continue };
-                    let table = ("Messages of 256 B to 4 KiB mixed, half a round trip in us", "figure");
-                    self.add(table, "P50", column, turn, p50);
-                    self.add(table, "P99", column, turn, p99);
-                    self.add(table, "worst", column, turn, worst);
-                    self.add(table, "above 3 x P50, %", column, turn, 100.0 * spikes);
-                    self.add(table, "regularity of these (1: chance)", column, turn, period);
+                let tasks = [latency(&sizes), stream(2 * MIB, 8), Task::Mixed { sizes: middle.to_vec() }];
+                for found in ours(&[POLL, &setting], &self.work(&tasks, 1000, 1.0), LIMIT)? {
+                    match found {
+                        Found::Times { bytes: 0, p50, p99, worst, spikes, period } => {
+                            let table = ("Messages of 256 B to 4 KiB mixed, half a round trip in us", "figure");
+                            self.add(table, "P50", column, turn, p50);
+                            self.add(table, "P99", column, turn, p99);
+                            self.add(table, "worst", column, turn, worst);
+                            self.add(table, "above 3 x P50, %", column, turn, 100.0 * spikes);
+                            self.add(table, "regularity of these (1: chance)", column, turn, period);
+                        }
+                        Found::Times { bytes, p50, p99, .. } => {
+                            let row = sizes::text(bytes);
+                            self.add(("Half a round trip, P50 in us", "bytes"), &row, column, turn, p50);
+                            self.add(("Half a round trip, P99 in us", "bytes"), &row, column, turn, p99);
+                        }
+                        Found::Rate { rate, .. } => self.add(("Bandwidth in MB/s", "bytes"), "2M", column, turn, rate),
+                        Found::Counted(_) => {}
+                    }
                 }
             }
         }
@@ -127,8 +128,8 @@ impl Experiment {
                 let tuned: &[&str] = &[POLL, "verbs.timeout=4ms", "verbs.ring_bytes=64KiB"];
                 for (column, settings) in [("ours, default", &[POLL][..]), ("ours, tuned", tuned)] {
                     let before = counters();
-                    let found = ours(settings, &self.stream(64 * KIB, 16), LIMIT)?;
-                    self.add(bandwidth, &row, column, turn, rate(&found).ok_or("no rate")?);
+                    let found = ours(settings, &self.work(&[stream(64 * KIB, 16)], 60, 1.5), LIMIT)?;
+                    self.add(bandwidth, &row, column, turn, rate(&found)?);
                     self.add(resends, &row, column, turn, resent(&before));
                 }
             }
@@ -149,8 +150,8 @@ impl Experiment {
                 Self::begin(turn, row);
                 let before = counters();
                 let settings = [&[POLL], settings].concat();
-                let found = ours(&settings, &self.work(flood.clone(), 1, 1.0), LIMIT)?;
-                self.add(table, row, "MB/s", turn, rate(&found).ok_or("no rate")?);
+                let found = ours(&settings, &self.work(std::slice::from_ref(&flood), 1, 1.0), LIMIT)?;
+                self.add(table, row, "MB/s", turn, rate(&found)?);
                 self.add(table, row, "RNR NAKs", turn, risen(&before, NOT_READY));
                 let counted = counted(&found);
                 let stalls = counted.get("records that found no room").copied().unwrap_or(0);
@@ -172,15 +173,19 @@ impl Experiment {
                 let setting = format!("verbs.timeout={time}");
                 let settings = [POLL, &setting];
                 let before = counters();
-                let found = ours(&settings, &self.stream(64 * KIB, 16), LIMIT)?;
-                self.add(table, &row, "64 KiB, MB/s", turn, rate(&found).ok_or("no rate")?);
+                let work = self.work(&[stream(64 * KIB, 16), latency(&[8])], 2000, 2.0);
+                for found in ours(&settings, &work, LIMIT)? {
+                    match found {
+                        Found::Rate { rate, .. } => self.add(table, &row, "64 KiB, MB/s", turn, rate),
+                        Found::Times { p50, p99, .. } => {
+                            self.add(table, &row, "8 B P50, us", turn, p50);
+                            self.add(table, &row, "8 B P99, us", turn, p99);
+                        }
+                        Found::Counted(_) => {}
+                    }
+                }
                 self.add(table, &row, "sent again", turn, risen(&before, RESENDS));
                 self.add(table, &row, "came twice", turn, risen(&before, &["duplicate_request"]));
-                for found in ours(&settings, &self.latency(&[8], 2000), LIMIT)? {
-                    let Found::Times { p50, p99, .. } = found else { continue };
-                    self.add(table, &row, "8 B P50, us", turn, p50);
-                    self.add(table, &row, "8 B P99, us", turn, p99);
-                }
             }
         }
         Ok(())
@@ -188,43 +193,45 @@ impl Experiment {
 
     fn figures(&mut self) -> Result<(), Failure> {
         let small = [8, 64, KIB, 8 * KIB, 64 * KIB];
-        let latency = ("Half a round trip, P50 in us", "bytes");
-        let bandwidth = ("Bandwidth in MB/s", "bytes");
-        let hinted = [POLL, "low_latency.size_hint=8KiB"];
-        let before = counters();
+        let large = [64 * KIB, MIB, 4 * MIB];
+        let (times, rates) = (("Half a round trip, P50 in us", "bytes"), ("Bandwidth in MB/s", "bytes"));
+        let cases = [
+            ("ours, hint 8 KiB", vec![POLL, "low_latency.size_hint=8KiB"]),
+            ("ours, hint 0", vec![POLL]),
+            ("ours, hint 0, rings of 1 MiB", vec![POLL, "verbs.ring_bytes=1MiB"]),
+        ];
         for turn in 0..self.turns {
-            Self::begin(turn, "latency");
+            let before = counters();
+            Self::begin(turn, "perftest");
             for bytes in small {
-                let columns = perftest("ib_write_lat", bytes, 1000, LIMIT)?;
-                self.add(latency, &sizes::text(bytes), "ib_write_lat", turn, columns[4]);
+                let columns = perftest("ib_write_lat", bytes, 500, LIMIT)?;
+                self.add(times, &sizes::text(bytes), "ib_write_lat", turn, columns[4]);
             }
-            for (column, settings) in [("ours, hint 8 KiB", &hinted[..]), ("ours, hint 0", &[POLL])] {
-                for found in ours(settings, &self.latency(&small, 1000), LIMIT)? {
-                    let Found::Times { bytes, p50, .. } = found else { continue };
-                    self.add(latency, &sizes::text(bytes), column, turn, p50);
+            for bytes in large {
+                let columns = perftest("ib_write_bw", bytes, (32 * MIB / bytes).min(400), LIMIT)?;
+                self.add(rates, &sizes::text(bytes), "ib_write_bw", turn, columns[3] * 1.048_576);
+            }
+            for (column, settings) in &cases {
+                Self::begin(turn, column);
+                let mut tasks = vec![latency(&small)];
+                tasks.extend(large.map(|bytes| stream(bytes, (8 * MIB / bytes).clamp(4, 64))));
+                for found in ours(settings, &self.work(&tasks, 500, 0.8), LIMIT)? {
+                    match found {
+                        Found::Times { bytes, p50, .. } => self.add(times, &sizes::text(bytes), column, turn, p50),
+                        Found::Rate { bytes, rate } => self.add(rates, &sizes::text(bytes), column, turn, rate),
+                        Found::Counted(_) => {}
+                    }
                 }
             }
-            self.peers(turn, latency, &small);
-            Self::begin(turn, "bandwidth");
-            for bytes in [64 * KIB, MIB, 4 * MIB] {
-                let columns = perftest("ib_write_bw", bytes, (64 * MIB / bytes).min(500), LIMIT)?;
-                let row = sizes::text(bytes);
-                self.add(bandwidth, &row, "ib_write_bw", turn, columns[3] * 1.048_576);
-                let window = (8 * MIB / bytes).clamp(4, 64);
-                for (column, settings) in [("ours, hint 0", &[POLL][..]), ("ours, hint 8 KiB", &hinted)] {
-                    let found = ours(settings, &self.stream(bytes, window), LIMIT)?;
-                    self.add(bandwidth, &row, column, turn, rate(&found).ok_or("no rate")?);
-                }
-            }
-            Self::begin(turn, "doorbells");
-            let found = ours(&[POLL], &self.stream(64, 64), LIMIT)?;
+            let found = ours(&[POLL], &self.work(&[stream(64, 64)], 100, 0.5), LIMIT)?;
             let counted = counted(&found);
             let of = |name: &str| counted.get(name).copied().unwrap_or(0) as f64;
             let posts = of("work requests") / of("doorbells").max(1.0);
-            self.add(("A stream of 64 B messages", "figure"), "work requests a doorbell", "ours", turn, posts);
+            let others = ("Ours", "figure");
+            self.add(others, "work requests a doorbell in a stream of 64 B messages", "value", turn, posts);
+            self.add(others, "RNR NAKs in all of this", "value", turn, risen(&before, NOT_READY));
+            self.peers(turn, times, &small);
         }
-        let naks = risen(&before, NOT_READY);
-        self.add(("In all of the above", "figure"), "RNR NAKs", "all", 0, naks);
         Ok(())
     }
 
