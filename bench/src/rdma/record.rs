@@ -59,7 +59,8 @@ impl Record {
 
     /// Adds the turns of another record of the same experiment after its own.
     pub fn append(&mut self, other: Record) {
-        let turns = self.tables.iter().flat_map(|table| &table.samples).map(|sample| sample.turn + 1).max().unwrap_or(0);
+        let turns =
+            self.tables.iter().flat_map(|table| &table.samples).map(|sample| sample.turn + 1).max().unwrap_or(0);
         for table in other.tables {
             for sample in table.samples {
                 let turn = turns + sample.turn;
