@@ -13,6 +13,7 @@ const TARGETS: &[(&str, Option<&str>)] = &[
     ("rankfile", None),
     ("job_file", None),
     ("configuration", None),
+    ("rdma", None),
 ];
 
 /// What libFuzzer needs to see where a program went (rustc's flags, as `cargo fuzz` sets them), and AddressSanitizer.

@@ -82,7 +82,7 @@ password.
 pub(crate) const FUZZ: &str = "\
 cargo xtask fuzz [TARGET] [SECONDS]: feed the decoders with whatever libFuzzer thinks of
 
-Targets: frames, hostfile, rankfile, job_file, configuration (fuzz/targets); all of them for 10 seconds each when nothing is said.
+Targets: frames, hostfile, rankfile, job_file, configuration, rdma (fuzz/targets); all of them for 10 seconds each when nothing is said.
 Needs a nightly toolchain and a C++ compiler. What was found interesting stays in fuzz/corpus, what failed in
 fuzz/artifacts. No part of `cargo xtask test`, because building with the sanitizer takes minutes.
 ";

@@ -24,9 +24,11 @@ struct Experiment {
     record: Record,
     turns: u32,
     effort: f64,
+    only: Vec<String>,
 }
 
-pub(crate) fn run(name: &str, turns: u32, effort: f64) -> Result<Record, Failure> {
+/// `only`: what is measured of it, all where that is empty.
+pub(crate) fn run(name: &str, turns: u32, effort: f64, only: Vec<String>) -> Result<Record, Failure> {
     let known: [(&str, fn(&mut Experiment) -> Result<(), Failure>); 5] = [
         ("hint", Experiment::hint),
         ("loss", Experiment::loss),
@@ -37,7 +39,7 @@ pub(crate) fn run(name: &str, turns: u32, effort: f64) -> Result<Record, Failure
     let Some((_, experiment)) = known.iter().find(|(known, _)| *known == name) else {
         return Err(format!("no experiment '{name}'; there are {}", known.map(|(name, _)| name).join(", ")).into());
     };
-    let mut running = Experiment { record: Record::new(name), turns, effort };
+    let mut running = Experiment { record: Record::new(name), turns, effort, only };
     experiment(&mut running)?;
     Ok(running.record)
 }
@@ -76,8 +78,13 @@ impl Experiment {
         self.record.add(table, row, column, turn, value);
     }
 
-    fn begin(turn: u32, what: &str) {
-        eprintln!("turn {}: {what}", turn + 1);
+    /// Whether this is to be measured now.
+    fn begin(&self, turn: u32, what: &str) -> bool {
+        let wanted = self.only.is_empty() || self.only.iter().any(|only| only == what);
+        if wanted {
+            eprintln!("turn {}: {what}", turn + 1);
+        }
+        wanted
     }
 
     fn hint(&mut self) -> Result<(), Failure> {
@@ -85,7 +92,9 @@ impl Experiment {
         let middle = [256, 512, KIB, 2 * KIB, 4 * KIB];
         for turn in 0..self.turns {
             for (hint, column) in [("0", "hint 0"), ("8KiB", "hint 8 KiB"), ("64KiB", "hint 64 KiB")] {
-                Self::begin(turn, column);
+                if !self.begin(turn, column) {
+                    continue;
+                }
                 let setting = format!("low_latency.size_hint={hint}");
                 let tasks = [latency(&sizes), stream(2 * MIB, 8), Task::Mixed { sizes: middle.to_vec() }];
                 for found in ours(&[POLL, &setting], &self.work(&tasks, 1000, 1.0), LIMIT)? {
@@ -118,7 +127,9 @@ impl Experiment {
         for turn in 0..self.turns {
             for percent in [0.0, 0.1, 0.5, 1.0, 2.0, 5.0] {
                 let row = format!("{percent}%");
-                Self::begin(turn, &row);
+                if !self.begin(turn, &row) {
+                    continue;
+                }
                 let _loss = Loss::of(percent)?;
                 let iterations = if percent < 0.5 { 600 } else { 200 };
                 let before = counters();
@@ -147,7 +158,9 @@ impl Experiment {
         ];
         for turn in 0..self.turns {
             for (row, settings) in cases {
-                Self::begin(turn, row);
+                if !self.begin(turn, row) {
+                    continue;
+                }
                 let before = counters();
                 let settings = [&[POLL], settings].concat();
                 let found = ours(&settings, &self.work(std::slice::from_ref(&flood), 1, 1.0), LIMIT)?;
@@ -169,7 +182,9 @@ impl Experiment {
         for turn in 0..self.turns {
             for (time, code) in times {
                 let row = format!("code {code} (>= {time})");
-                Self::begin(turn, &row);
+                if !self.begin(turn, &row) {
+                    continue;
+                }
                 let setting = format!("verbs.timeout={time}");
                 let settings = [POLL, &setting];
                 let before = counters();
@@ -195,6 +210,7 @@ impl Experiment {
         let small = [8, 64, KIB, 8 * KIB, 64 * KIB];
         let large = [64 * KIB, MIB, 4 * MIB];
         let (times, rates) = (("Half a round trip, P50 in us", "bytes"), ("Bandwidth in MB/s", "bytes"));
+        let others = ("Ours", "figure");
         let cases = [
             ("ours, hint 8 KiB", vec![POLL, "low_latency.size_hint=8KiB"]),
             ("ours, hint 0", vec![POLL]),
@@ -202,17 +218,20 @@ impl Experiment {
         ];
         for turn in 0..self.turns {
             let before = counters();
-            Self::begin(turn, "perftest");
-            for bytes in small {
-                let columns = perftest("ib_write_lat", bytes, 500, LIMIT)?;
-                self.add(times, &sizes::text(bytes), "ib_write_lat", turn, columns[4]);
-            }
-            for bytes in large {
-                let columns = perftest("ib_write_bw", bytes, (32 * MIB / bytes).min(400), LIMIT)?;
-                self.add(rates, &sizes::text(bytes), "ib_write_bw", turn, columns[3] * 1.048_576);
+            if self.begin(turn, "perftest") {
+                for bytes in small {
+                    let columns = perftest("ib_write_lat", bytes, 500, LIMIT)?;
+                    self.add(times, &sizes::text(bytes), "ib_write_lat", turn, columns[4]);
+                }
+                for bytes in large {
+                    let columns = perftest("ib_write_bw", bytes, (32 * MIB / bytes).min(400), LIMIT)?;
+                    self.add(rates, &sizes::text(bytes), "ib_write_bw", turn, columns[3] * 1.048_576);
+                }
             }
             for (column, settings) in &cases {
-                Self::begin(turn, column);
+                if !self.begin(turn, column) {
+                    continue;
+                }
                 let mut tasks = vec![latency(&small)];
                 tasks.extend(large.map(|bytes| stream(bytes, (8 * MIB / bytes).clamp(4, 64))));
                 for found in ours(settings, &self.work(&tasks, 500, 0.8), LIMIT)? {
@@ -223,26 +242,27 @@ impl Experiment {
                     }
                 }
             }
-            let found = ours(&[POLL], &self.work(&[stream(64, 64)], 100, 0.5), LIMIT)?;
-            let counted = counted(&found);
-            let of = |name: &str| counted.get(name).copied().unwrap_or(0) as f64;
-            let posts = of("work requests") / of("doorbells").max(1.0);
-            let others = ("Ours", "figure");
-            self.add(others, "work requests a doorbell in a stream of 64 B messages", "value", turn, posts);
+            if self.begin(turn, "doorbells") {
+                let found = ours(&[POLL], &self.work(&[stream(64, 64)], 100, 0.5), LIMIT)?;
+                let counted = counted(&found);
+                let of = |name: &str| counted.get(name).copied().unwrap_or(0) as f64;
+                let posts = of("work requests") / of("doorbells").max(1.0);
+                self.add(others, "work requests a doorbell in a stream of 64 B messages", "value", turn, posts);
+            }
             self.add(others, "RNR NAKs in all of this", "value", turn, risen(&before, NOT_READY));
-            self.peers(turn, times, &small);
+            if self.begin(turn, "UCX") {
+                self.ucx(turn, times, &small);
+            }
         }
         Ok(())
     }
 
-    /// Other libraries, as far as they come up here.
-    fn peers(&mut self, turn: u32, table: (&str, &str), sizes: &[usize]) {
-        for (column, of) in [("UCX rc_verbs", ucx as fn(usize) -> Result<f64, Failure>)] {
-            for &bytes in sizes {
-                match of(bytes) {
-                    Ok(time) => self.add(table, &sizes::text(bytes), column, turn, time),
-                    Err(error) => return self.record.leave_out(format!("{column}: {error}")),
-                }
+    /// UCX, as far as it comes up here.
+    fn ucx(&mut self, turn: u32, table: (&str, &str), sizes: &[usize]) {
+        for &bytes in sizes {
+            match ucx(bytes) {
+                Ok(time) => self.add(table, &sizes::text(bytes), "UCX rc_verbs", turn, time),
+                Err(error) => return self.record.leave_out(format!("UCX rc_verbs: {error}")),
             }
         }
     }

@@ -29,6 +29,10 @@ struct Options {
     #[arg(long, default_value_t = 1.0)]
     effort: f64,
 
+    /// Only this of it, by the name that is shown while it is measured; may be repeated
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+
     /// Measure nothing: show the record of this file, as tables and in the other places named
     #[arg(long, value_name = "FILE")]
     show: Option<PathBuf>,
@@ -55,7 +59,7 @@ fn main() -> Result<(), Failure> {
     }
     let options = Options::parse();
     let Some(file) = &options.show else {
-        let record = experiments::run(&options.experiment, options.turns, options.effort)?;
+        let record = experiments::run(&options.experiment, options.turns, options.effort, options.only)?;
         println!("{}", serde_json::to_string_pretty(&record)?);
         return Ok(());
     };

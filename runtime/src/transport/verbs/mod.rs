@@ -11,6 +11,9 @@ mod link;
 mod ring;
 mod settings;
 
+#[cfg(fuzzing)]
+pub use agree::fuzz;
+
 use super::{
     Departure, Direct, HeapKey, Sink, Transport,
     record::{Header, Kind, Payload},
