@@ -150,7 +150,7 @@ impl Experiment {
 
     fn slow_receiver(&mut self) -> Result<(), Failure> {
         let table = ("A flood of 1 KiB messages to a rank that computes for 3 ms after every 64", "receives");
-        let flood = Task::Flood { bytes: KIB, messages: 1500, computes_us: 3000, every: 64 };
+        let flood = Task::Flood { bytes: KIB, messages: 512, computes_us: 3000, every: 64 };
         let cases: [(&str, &[&str]); 3] = [
             ("one for every credit", &[]),
             ("8, wait 0.12 ms", &["verbs.receives=8", "verbs.rnr_timer=120us"]),
