@@ -78,7 +78,7 @@ fn statistics(lab: &Lab) {
     let said = stdout + &stderr;
     assert_eq!(code, 0, "{said}");
     for device in ["rxe0:1", "rxe1:1"] {
-        let line = said.lines().find(|line| line.contains(&format!("counted by {device} on lab1"))).expect(&said);
+        let line = said.lines().find(|line| line.contains(&format!("counted by {device} on localhost"))).expect(&said);
         assert!(line.contains("(packets sent)") && line.contains("rcvd_rnr_err 0 (receiver not ready)"), "{line}");
     }
     assert!(said.contains("verbs doorbells"), "{said}");
