@@ -147,7 +147,7 @@ fn cut(lab: &Lab, settings: &str, epochs: u32, more: &str) -> (u8, String, Strin
 
 fn short_cut(lab: &Lab) {
     // Soft-RoCE takes seven retries as any number.
-    let (code, stdout, stderr) = cut(lab, "--set verbs.retries=7", 60, "sleep 2; WHOLE");
+    let (code, stdout, stderr) = cut(lab, "--set verbs.retries=7", 15, "sleep 2; WHOLE");
     assert_eq!(code, 0, "{stdout}\n{stderr}");
     assert!(stdout.contains("identical on all ranks (4)"), "{stdout}");
 }

@@ -27,9 +27,12 @@ struct Experiment {
     only: Vec<String>,
 }
 
+/// What measures one.
+type Body = fn(&mut Experiment) -> Result<(), Failure>;
+
 /// `only`: what is measured of it, all where that is empty.
 pub(crate) fn run(name: &str, turns: u32, effort: f64, only: Vec<String>) -> Result<Record, Failure> {
-    let known: [(&str, fn(&mut Experiment) -> Result<(), Failure>); 5] = [
+    let known: [(&str, Body); 5] = [
         ("hint", Experiment::hint),
         ("loss", Experiment::loss),
         ("slow-receiver", Experiment::slow_receiver),

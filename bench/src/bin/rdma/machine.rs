@@ -114,8 +114,8 @@ pub(crate) fn perftest(program: &str, bytes: usize, iterations: usize, limit: Du
     drop(server);
     let numbers = |line: &str| line.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>().ok();
     let rows = said.lines().filter_map(numbers);
-    let row = rows.filter(|row| row.len() >= 4 && row[0] == bytes as f64).last();
-    row.ok_or_else(|| format!("{program} has no result\n{said}").into())
+    let mut rows = rows.filter(|row| row.len() >= 4 && row[0] == bytes as f64);
+    rows.next_back().ok_or_else(|| format!("{program} has no result\n{said}").into())
 }
 
 /// Runs any program on the machine to its end; its output.

@@ -101,6 +101,7 @@ pub(crate) fn run(work: &Work) -> Result<(), Failure> {
 fn times(bytes: usize, samples: Vec<f64>) -> Found {
     let mut sorted = samples.clone();
     sorted.sort_by(f64::total_cmp);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place among the samples")]
     let at = |part: f64| sorted[((sorted.len() as f64 * part).ceil() as usize).clamp(1, sorted.len()) - 1];
     let spikes: Vec<usize> = (0..samples.len()).filter(|place| samples[*place] > 3.0 * at(0.5)).collect();
     Found::Times {
