@@ -17,6 +17,8 @@ pub struct Hosts {
     open_mpi: PathBuf,
     /// A program that is `ssh` with the right options.
     ssh: PathBuf,
+    /// How many there are.
+    count: usize,
     /// Our own address as these hosts see it, and the network that it is in.
     own_address: String,
     network: String,
@@ -29,7 +31,7 @@ impl Hosts {
     /// A file cannot be read or written, or the hostfile names no host with an IPv4 address.
     pub fn new(file: &Path, folder: &Path) -> Result<Self, Failure> {
         let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let (mut hydra, mut open_mpi, mut first) = (String::new(), String::new(), None);
+        let (mut hydra, mut open_mpi, mut first, mut count) = (String::new(), String::new(), None, 0);
         for line in text.lines().map(|line| line.split('#').next().unwrap_or_default()) {
             let mut words = line.split_whitespace();
             let Some(host) = words.next() else { continue };
@@ -37,6 +39,7 @@ impl Hosts {
             hydra += &format!("{host}:{slots}\n");
             open_mpi += &format!("{host} slots={slots}\n");
             first.get_or_insert(host);
+            count += 1;
         }
         // Which address a packet to the first host would carry; nothing is sent.
         let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
@@ -50,6 +53,7 @@ impl Hosts {
             hydra: folder.join("hydra"),
             open_mpi: folder.join("open-mpi"),
             ssh: folder.join("ssh"),
+            count,
             own_address,
             network,
         };
@@ -58,6 +62,12 @@ impl Hosts {
         std::fs::write(&hosts.ssh, format!("#!/bin/sh\nexec ssh {options} \"$@\"\n"))?;
         std::fs::set_permissions(&hosts.ssh, std::fs::Permissions::from_mode(0o755))?;
         Ok(hosts)
+    }
+
+    /// How many hosts there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
     }
 
     /// The hostfile of `rsrun`.

@@ -2,13 +2,16 @@
 
 use crate::algorithms::Collective;
 use crate::error::{Error, Result};
-use crate::execute;
+use crate::execute::Execution;
 use crate::operators::Op;
 use crate::plan::{Plan, Plans, Wanted};
 use crate::schedule::{Schedule, ScheduleError};
 use spmd::Communicator;
+use spmd::comm;
 use spmd::element::{Element, Signature};
 use spmd::memory::Operation;
+use std::panic::Location;
+use std::sync::Arc;
 
 /// A call on this rank.
 #[derive(Clone, Copy)]
@@ -21,56 +24,108 @@ pub(crate) struct Call<'a> {
     pub(crate) root: usize,
     /// Elements per rank: see [`Collective`].
     pub(crate) elements: usize,
+    /// The type of the program's elements.
+    element: Option<Signature>,
+    /// Where the program makes the call.
+    place: &'static Location<'static>,
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn new(comm: &'a Communicator, collective: Collective, root: usize, elements: usize) -> Call<'a> {
-        Call { comm, collective, operation: operation(collective), root, elements }
+    /// A call with elements of type `T`.
+    #[track_caller]
+    pub(crate) fn new<T: Element>(
+        comm: &'a Communicator,
+        collective: Collective,
+        root: usize,
+        elements: usize,
+    ) -> Call<'a> {
+        let element = (collective != Collective::Barrier).then(T::signature);
+        Call { comm, collective, operation: operation(collective), root, elements, element, place: Location::caller() }
+    }
+
+    /// A call in which each rank has its own number of elements, all of which tell theirs as in `collective`.
+    #[track_caller]
+    pub(crate) fn varied<T: Element>(
+        comm: &'a Communicator,
+        collective: Collective,
+        operation: Operation,
+        root: usize,
+    ) -> Call<'a> {
+        Call { operation, ..Call::new::<T>(comm, collective, root, 1) }
     }
 
     /// Checks buffers and root, chooses, and runs.
     pub(crate) fn run<T: Element>(&self, input: &[T], output: &mut [T], op: Option<&dyn Op<T>>) -> Result<()> {
-        let Call { comm, collective, operation, root, elements } = *self;
+        let plan = self.plan(input, output, op)?;
+        self.follow(&plan, input, output, op)
+    }
+
+    /// Checks buffers and root, and chooses.
+    pub(crate) fn plan<T: Element>(&self, input: &[T], output: &[T], op: Option<&dyn Op<T>>) -> Result<Arc<Plan>> {
+        let Call { comm, operation: collective, root, .. } = *self;
         let (rank, size) = (comm.rank(), comm.size());
         if root >= size {
-            return Err(Error::NoSuchRoot { rank, collective: operation, root, size });
+            return Err(Error::NoSuchRoot { rank, collective, root, size });
         }
-        let commutative = op.is_none_or(Op::is_commutative);
-        let plans = comm.attribute(|| Plans::new(comm));
-        let plan =
-            plans.plan(comm, Wanted { collective, root, elements, element_bytes: size_of::<T>(), commutative })?;
-        let Plan { schedule, algorithm, .. } = &*plan;
+        let plan = comm.attribute(|| Plans::new(comm)).plan(comm, self.wanted::<T>(op))?;
+        let lengths = plan.schedule.lengths();
         for (buffer, expected, given) in
-            [("input", schedule.lengths().input, input.len()), ("output", schedule.lengths().output, output.len())]
+            [("input", lengths.input, input.len()), ("output", lengths.output, output.len())]
         {
             if expected != given {
                 let expected_bytes = expected.saturating_mul(size_of::<T>());
-                return Err(Error::Length { rank, collective: operation, buffer, expected, expected_bytes, given });
+                return Err(Error::Length { rank, collective, buffer, expected, expected_bytes, given });
             }
         }
-        self.follow(schedule, algorithm.name, input, output, op)
+        Ok(plan)
     }
 
-    /// Runs a schedule made for these buffers.
+    /// A plan that is not the collective's own, but made for this call.
+    pub(crate) fn plan_of(&self, algorithm: &'static str, schedule: Schedule) -> Plan {
+        Plan::new(&self.wanted::<u8>(None), algorithm, schedule)
+    }
+
+    fn wanted<T: Element>(&self, op: Option<&dyn Op<T>>) -> Wanted {
+        Wanted {
+            collective: self.collective,
+            operation: self.operation,
+            root: self.root,
+            elements: self.elements,
+            element_bytes: size_of::<T>(),
+            commutative: op.is_none_or(Op::is_commutative),
+            operator: op.map_or("", Op::name),
+        }
+    }
+
+    /// Runs a plan made for these buffers.
     pub(crate) fn follow<T: Element>(
         &self,
-        schedule: &Schedule,
-        algorithm: &'static str,
+        plan: &Plan,
         input: &[T],
         output: &mut [T],
         op: Option<&dyn Op<T>>,
     ) -> Result<()> {
-        let Call { comm, operation: collective, elements, .. } = *self;
-        let (rank, bytes) = (comm.rank(), elements.saturating_mul(size_of::<T>()));
-        execute::run(comm, schedule, collective, self.signature::<T>(algorithm), input, output, op).map_err(|source| {
-            match source {
-                spmd::Error::TypeMismatch { source_rank: peer, .. }
-                | spmd::Error::LengthMismatch { source_rank: peer, .. } => {
-                    Error::Mismatch { rank, peer, collective, algorithm, elements, bytes }
-                }
-                source => Error::Runtime { rank, collective, algorithm, bytes, source },
-            }
+        let shown = self.shown(plan, op.map_or("", Op::name));
+        let mut execution = Execution::new(plan, input, output, op);
+        self.comm.run(shown, &mut execution).map_err(|source| {
+            let bytes = self.elements.saturating_mul(size_of::<T>());
+            Error::of_runtime(self.comm.rank(), self.operation, plan.algorithm, bytes, source)
         })
+    }
+
+    /// The call as the ranks compare and show it.
+    pub(crate) fn shown(&self, plan: &Plan, operator: &'static str) -> comm::Call {
+        let is_varied = self.operation != operation(self.collective);
+        comm::Call {
+            operation: self.operation,
+            fingerprint: self.element.map_or(plan.mark, |element| plan.mark.with(element)),
+            algorithm: plan.algorithm,
+            elements: (self.element.is_some() && !is_varied).then_some(self.elements),
+            element: self.element,
+            root: self.collective.is_rooted().then_some(self.root),
+            operator,
+            place: self.place,
+        }
     }
 
     /// The buffer that only the root needs: an error where it is missing there, an empty one on other ranks.
@@ -86,17 +141,6 @@ impl<'a> Call<'a> {
     pub(crate) fn no_schedule(&self, source: ScheduleError) -> Error {
         let Call { comm, operation: collective, elements, .. } = *self;
         Error::Schedule { rank: comm.rank(), collective, elements, source }
-    }
-
-    /// Marks the messages of calls that fit together: all that decides what is sent where is in it, so that a message
-    /// of another call is an error even where its length happens to fit.
-    fn signature<T: Element>(&self, algorithm: &str) -> Signature {
-        let (elements, root) = (self.elements as u64, self.root as u64);
-        [elements & 0xffff_ffff, elements >> 32, root & 0xffff_ffff]
-            .into_iter()
-            .map(|number| Signature(u32::try_from(number).unwrap_or(u32::MAX)))
-            .fold(T::signature().with(Signature::of_name(self.operation.name())), Signature::with)
-            .with(Signature::of_name(algorithm))
     }
 }
 
@@ -115,4 +159,19 @@ pub(crate) fn operation(collective: Collective) -> Operation {
         Collective::Scan => Operation::Scan,
         Collective::Exscan => Operation::Exscan,
     }
+}
+
+/// The length of a block of data that has one for each rank.
+pub(crate) fn block<T>(comm: &Communicator, collective: Collective, data: &[T]) -> Result<usize> {
+    let (rank, size, given) = (comm.rank(), comm.size(), data.len());
+    match given.is_multiple_of(size) {
+        true => Ok(given / size),
+        false => Err(Error::NotDivisible { rank, collective: operation(collective), size, given }),
+    }
+}
+
+/// Room for so many elements of each rank.
+pub(crate) fn room<T: Element>(call: &Call<'_>, each: usize) -> Result<Vec<T>> {
+    let total = each.checked_mul(call.comm.size());
+    Ok(bytemuck::zeroed_vec(total.ok_or_else(|| call.no_schedule(ScheduleError::TooLarge))?))
 }

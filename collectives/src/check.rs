@@ -21,7 +21,7 @@ mod symbols;
 
 pub use fault::Fault;
 
-use crate::algorithms::{Algorithm, Collective, Shape};
+use crate::algorithms::{Algorithm, Collective, Parameters, Shape};
 use crate::groups::Groups;
 use crate::schedule::{Action, Schedule};
 use promise::Promise;
@@ -55,7 +55,7 @@ pub struct Report {
     pub scratch: usize,
 }
 
-/// Proves one algorithm among such groups, for one number of elements, one root, and pieces and leaders as given.
+/// Proves one algorithm among such groups, for one number of elements, one root, and parameters as given.
 ///
 /// # Errors
 /// The first [`Fault`] found.
@@ -65,12 +65,11 @@ pub fn algorithm(
     groups: &Groups,
     elements: usize,
     root: usize,
-    segment: usize,
-    leaders: usize,
+    parameters: Parameters,
 ) -> Result<Report, Fault> {
     let size = groups.size();
     let all = (0..size)
-        .map(|rank| algorithm.schedule(&Shape { rank, size, root, elements, segment, groups, leaders }))
+        .map(|rank| algorithm.schedule(&Shape { rank, size, root, elements, groups, parameters }))
         .collect::<Result<Vec<Schedule>, _>>()?;
     let rank_order = algorithm.keeps_rank_order(groups);
     schedules(&Task { collective, size, elements, root, rank_order }, &all)

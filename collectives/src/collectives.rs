@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::operators::Op;
 use spmd::element::Element;
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
     impl Sealed for spmd::Communicator {}
 }
@@ -22,9 +22,14 @@ mod sealed {
 ///
 /// # Errors
 /// [`Error`] when the root does not exist, a buffer has the wrong length, the forced algorithm is not legal, or the
-/// runtime fails. Ranks that disagree on collective, element type, length, root or kind of operator never get each
-/// other's data: a rank that receives a message of another call gets [`Error::Mismatch`], and one that waits for a
-/// message that nobody sends gets an error once the other rank has left.
+/// runtime fails.
+///
+/// Ranks that disagree on collective, element type, length, root or operator all get [`Error::Mismatch`], which names two
+/// of them, their calls and where the program makes them: in this call, or in a later one of the same communicator where a
+/// rank was done before it could know (one that only sends, such as the root of a broadcast). It is found by messages
+/// of the wrong call, else after `collectives.check_after`, when those that wait tell each other their calls. From then
+/// on every collective of the communicator fails with it. A rank that is in no collective of the communicator cannot be
+/// asked; it is waited for, and named on standard error after `collectives.warn_after`.
 pub trait Collectives: sealed::Sealed {
     /// Waits until every rank has entered.
     ///
@@ -42,6 +47,7 @@ pub trait Collectives: sealed::Sealed {
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn barrier(&self) -> Result<()>;
 
     /// Gives every rank the data of rank `root`. `data` has the same length on all ranks.
@@ -59,6 +65,7 @@ pub trait Collectives: sealed::Sealed {
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<()>;
 
     /// Combines the data of all ranks, element by element; rank `root` gets the result, the others `None`. `data` has
@@ -76,6 +83,7 @@ pub trait Collectives: sealed::Sealed {
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn reduce<T: Element>(&self, data: &[T], op: impl Op<T>, root: usize) -> Result<Option<Vec<T>>>;
 
     /// As [`reduce`](Collectives::reduce), into a buffer as long as `data`, which the root must give and the others need
@@ -83,6 +91,7 @@ pub trait Collectives: sealed::Sealed {
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn reduce_into<T: Element>(&self, data: &[T], result: Option<&mut [T]>, op: impl Op<T>, root: usize) -> Result<()>;
 
     /// Combines the data of all ranks, element by element, in place. `data` has the same length on all ranks, and all
@@ -106,12 +115,14 @@ pub trait Collectives: sealed::Sealed {
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn all_reduce<T: Element>(&self, data: &mut [T], op: impl Op<T>) -> Result<()>;
 
     /// As [`all_reduce`](Collectives::all_reduce), into another buffer of the same length.
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn all_reduce_into<T: Element>(&self, data: &[T], result: &mut [T], op: impl Op<T>) -> Result<()>;
 
     /// Gives rank `root` the data of all ranks, one after another in rank order; the others get `None`. `data` has the
@@ -129,6 +140,7 @@ pub trait Collectives: sealed::Sealed {
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn gather<T: Element>(&self, data: &[T], root: usize) -> Result<Option<Vec<T>>>;
 
     /// As [`gather`](Collectives::gather), into a buffer of `size * data.len()` elements, which the root must give and
@@ -136,6 +148,7 @@ pub trait Collectives: sealed::Sealed {
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn gather_into<T: Element>(&self, data: &[T], all: Option<&mut [T]>, root: usize) -> Result<()>;
 
     /// Gives every rank the data of all ranks, one after another in rank order. `data` has the same length on all ranks.
@@ -151,12 +164,14 @@ pub trait Collectives: sealed::Sealed {
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn all_gather<T: Element>(&self, data: &[T]) -> Result<Vec<T>>;
 
     /// As [`all_gather`](Collectives::all_gather), into a buffer of `size * data.len()` elements.
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn all_gather_into<T: Element>(&self, data: &[T], all: &mut [T]) -> Result<()>;
 
     /// Gives each rank its block of the data of rank `root`: rank r gets elements `r * n .. (r + 1) * n` where n is the
@@ -176,6 +191,7 @@ pub trait Collectives: sealed::Sealed {
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn scatter<T: Element>(&self, data: Option<&[T]>, block: &mut [T], root: usize) -> Result<()>;
 
     /// Sends block j of `data` to rank j and returns the blocks from all ranks in rank order. `data` has the same length
@@ -194,12 +210,14 @@ pub trait Collectives: sealed::Sealed {
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn all_to_all<T: Element>(&self, data: &[T]) -> Result<Vec<T>>;
 
     /// As [`all_to_all`](Collectives::all_to_all), into another buffer of the same length.
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn all_to_all_into<T: Element>(&self, data: &[T], received: &mut [T]) -> Result<()>;
 
     /// Combines the data of all ranks, element by element, and gives rank i block i of the result. `data` has the same
@@ -217,12 +235,14 @@ pub trait Collectives: sealed::Sealed {
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn reduce_scatter<T: Element>(&self, data: &[T], op: impl Op<T>) -> Result<Vec<T>>;
 
     /// As [`reduce_scatter`](Collectives::reduce_scatter), into a buffer of `data.len() / size` elements.
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn reduce_scatter_into<T: Element>(&self, data: &[T], block: &mut [T], op: impl Op<T>) -> Result<()>;
 
     /// Combines the data of the ranks up to and with this one, element by element and in rank order, in place. `data` has
@@ -241,12 +261,14 @@ pub trait Collectives: sealed::Sealed {
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn scan<T: Element>(&self, data: &mut [T], op: impl Op<T>) -> Result<()>;
 
     /// As [`scan`](Collectives::scan), into another buffer of the same length.
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn scan_into<T: Element>(&self, data: &[T], result: &mut [T], op: impl Op<T>) -> Result<()>;
 
     /// Combines the data of the ranks before this one, element by element and in rank order; rank 0, before which there
@@ -265,6 +287,7 @@ pub trait Collectives: sealed::Sealed {
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn exscan<T: Element>(&self, data: &[T], op: impl Op<T>) -> Result<Option<Vec<T>>>;
 
     /// Gives rank `root` the data of all ranks, one after another in rank order, and how many elements each gave; the
@@ -282,6 +305,7 @@ pub trait Collectives: sealed::Sealed {
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn gather_v<T: Element>(&self, data: &[T], root: usize) -> Result<Option<(Vec<T>, Vec<usize>)>>;
 
     /// Gives each rank its block of the data of rank `root`, which gives the data and how many elements of it each rank
@@ -301,6 +325,7 @@ pub trait Collectives: sealed::Sealed {
     /// # Errors
     /// See [`Collectives`]; [`Error::Counts`] at the root when there is not one count for each rank, or their sum is not
     /// the length of the data.
+    #[track_caller]
     fn scatter_v<T: Element>(&self, data: Option<(&[T], &[usize])>, root: usize) -> Result<Vec<T>>;
 
     /// Gives every rank the data of all ranks, one after another in rank order, and how many elements each gave. Every
@@ -318,6 +343,7 @@ pub trait Collectives: sealed::Sealed {
     ///
     /// # Errors
     /// See [`Collectives`].
+    #[track_caller]
     fn all_gather_v<T: Element>(&self, data: &[T]) -> Result<(Vec<T>, Vec<usize>)>;
 
     /// Sends `counts[j]` elements to each rank j, one block after another in `data`, and returns the blocks from all
@@ -337,5 +363,6 @@ pub trait Collectives: sealed::Sealed {
     /// # Errors
     /// See [`Collectives`]; [`Error::Counts`] when there is not one count for each rank, or their sum is not the length
     /// of the data.
+    #[track_caller]
     fn all_to_all_v<T: Element>(&self, data: &[T], counts: &[usize]) -> Result<(Vec<T>, Vec<usize>)>;
 }

@@ -2,6 +2,7 @@
 
 use crate::schedule::ScheduleError;
 use crate::select::SelectionError;
+use crate::table::TableError;
 use spmd::memory::Operation;
 use std::fmt;
 use std::sync::Arc;
@@ -90,29 +91,22 @@ pub enum Error {
         /// Which buffer.
         buffer: &'static str,
     },
-    /// Ranks are in different calls.
-    #[error(
-        "rank {rank} is in {collective} ({algorithm}) of {elements} elements ({bytes} bytes), world rank {peer} in \
-         another call: all ranks must call the same collectives in the same order, with the same element type, length, \
-         root, and kind of operator"
-    )]
+    /// Ranks are in different calls; perhaps in an earlier one of the same communicator.
+    #[error("{collective} on rank {rank}: {source}")]
     Mismatch {
         /// The calling rank.
         rank: usize,
-        /// The other rank, as a rank of the world.
-        peer: usize,
         /// The collective on the calling rank.
         collective: Operation,
-        /// The algorithm on the calling rank.
-        algorithm: &'static str,
-        /// Elements per rank on the calling rank.
-        elements: usize,
-        /// The same in bytes.
-        bytes: usize,
+        /// Two ranks and their calls, the same on all ranks.
+        source: spmd::Error,
     },
     /// The algorithm that the configuration forces cannot be used.
     #[error(transparent)]
     Selection(#[from] SelectionError),
+    /// The tuning table cannot be read.
+    #[error("collectives.table: {0}")]
+    Table(#[from] TableError),
     /// No schedule could be made.
     #[error("rank {rank}: {collective} of {elements} elements: {source}")]
     Schedule {
@@ -124,6 +118,14 @@ pub enum Error {
         elements: usize,
         /// Why.
         source: ScheduleError,
+    },
+    /// A compressed sum cannot be as asked for.
+    #[error("rank {rank}: compressed all_reduce: {reason}")]
+    Compression {
+        /// The calling rank.
+        rank: usize,
+        /// What is wrong, and the way out.
+        reason: String,
     },
     /// The runtime could not move the data.
     #[error("{collective} ({algorithm}) of {bytes} bytes on rank {rank}: {source}")]
@@ -139,6 +141,22 @@ pub enum Error {
         /// What happened; names the peer.
         source: spmd::Error,
     },
+}
+
+impl Error {
+    /// The error of the runtime in a call.
+    pub(crate) fn of_runtime(
+        rank: usize,
+        collective: Operation,
+        algorithm: &'static str,
+        bytes: usize,
+        source: spmd::Error,
+    ) -> Error {
+        match source {
+            spmd::Error::CallMismatch { .. } => Error::Mismatch { rank, collective, source },
+            source => Error::Runtime { rank, collective, algorithm, bytes, source },
+        }
+    }
 }
 
 impl fmt::Debug for Error {

@@ -3,16 +3,19 @@
 //! A training step calls the same collectives with the same lengths again and again: choosing and building is done for
 //! the first call alone. Moves no data.
 
-use crate::algorithms::{Algorithm, Collective, Shape};
+use crate::algorithms::{Collective, Shape};
 use crate::call::operation;
 use crate::error::{Error, Result};
+use crate::execute::Order;
 use crate::groups::Groups;
-use crate::price::Network;
 use crate::schedule::Schedule;
 use crate::select::{Choice, Request, select};
+use crate::table::{Table, TableError};
+use rustc_hash::FxHashMap;
 use spmd::Communicator;
 use spmd::config::{Key, Snapshot, keys};
-use std::collections::HashMap;
+use spmd::element::Signature;
+use spmd::memory::Operation;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Schedules are kept up to this many steps together: 64 bytes each, so a few MB.
@@ -22,35 +25,65 @@ const KEPT_STEPS: usize = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Wanted {
     pub(crate) collective: Collective,
+    /// What the program called.
+    pub(crate) operation: Operation,
     pub(crate) root: usize,
     pub(crate) elements: usize,
     pub(crate) element_bytes: usize,
     pub(crate) commutative: bool,
+    /// The operator's name; empty where there is none.
+    pub(crate) operator: &'static str,
+}
+
+impl Wanted {
+    /// Marks the messages of calls that fit together, but for the element type: all that decides what is sent where is in
+    /// it, so that a message of another call is an error even where its length happens to fit.
+    fn mark(&self, algorithm: &str) -> Signature {
+        let (elements, root) = (self.elements as u64, self.root as u64);
+        [elements & 0xffff_ffff, elements >> 32, root & 0xffff_ffff]
+            .into_iter()
+            .map(|number| Signature(u32::try_from(number).unwrap_or(u32::MAX)))
+            .chain([self.operator, algorithm].map(Signature::of_name))
+            .fold(Signature::of_name(self.operation.name()), Signature::with)
+    }
 }
 
 /// How a call is done on this rank.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) algorithm: &'static Algorithm,
+    /// The algorithm's name.
+    pub(crate) algorithm: &'static str,
     pub(crate) schedule: Schedule,
+    pub(crate) order: Order,
+    /// See [`Wanted::mark`].
+    pub(crate) mark: Signature,
+}
+
+impl Plan {
+    pub(crate) fn new(wanted: &Wanted, algorithm: &'static str, schedule: Schedule) -> Plan {
+        let (order, mark) = (Order::new(&schedule), wanted.mark(algorithm));
+        Plan { algorithm, schedule, order, mark }
+    }
 }
 
 /// The plans of a communicator, kept as its attribute.
 #[derive(Debug)]
 pub(crate) struct Plans {
     groups: Groups,
+    table: std::result::Result<Table, TableError>,
     kept: Mutex<Kept>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
-    plans: HashMap<Wanted, Arc<Plan>>,
+    plans: FxHashMap<Wanted, Arc<Plan>>,
     steps: usize,
 }
 
 impl Plans {
     pub(crate) fn new(comm: &Communicator) -> Plans {
-        Plans { groups: groups(comm), kept: Mutex::default() }
+        let table = Table::parse(&comm.snapshot().get(keys::COLLECTIVES_TABLE));
+        Plans { groups: groups(comm), table, kept: Mutex::default() }
     }
 
     /// The plan of a call, made now or before.
@@ -72,19 +105,29 @@ impl Plans {
     }
 
     fn make(&self, comm: &Communicator, wanted: Wanted) -> Result<Plan> {
-        let Wanted { collective, root, elements, element_bytes, commutative } = wanted;
+        let Wanted { collective, root, elements, element_bytes, commutative, .. } = wanted;
         let (rank, size, groups, snapshot) = (comm.rank(), comm.size(), &self.groups, comm.snapshot());
+        let table = self.table.as_ref().map_err(Clone::clone)?;
         let request = Request { collective, groups, elements, element_bytes, commutative };
-        let Choice { algorithm, segment, .. } = select(&request, &snapshot.get(key(collective)), &Network::ASSUMED)?;
-        let segment = match to_usize(snapshot.get(keys::COLLECTIVES_CHUNK_BYTES)) {
-            0 => segment,
-            bytes => (bytes / element_bytes.max(1)).max(1),
-        };
-        let leaders = to_usize(snapshot.get(keys::COLLECTIVES_LEADERS));
+        let Choice { algorithm, mut parameters, .. } = select(&request, &snapshot.get(key(collective)), table)?;
+        for (key, place) in [
+            (keys::COLLECTIVES_CHUNK_BYTES, &mut parameters.chunk),
+            (keys::COLLECTIVES_SEGMENT_BYTES, &mut parameters.segment),
+        ] {
+            match snapshot.get(key) {
+                0 => {}
+                bytes => *place = (to_usize(bytes) / element_bytes.max(1)).max(1),
+            }
+        }
+        match to_usize(snapshot.get(keys::COLLECTIVES_LEADERS)) {
+            // What the table says, or one.
+            1 => {}
+            leaders => parameters.leaders = leaders,
+        }
         let schedule = algorithm
-            .schedule(&Shape { rank, size, root, elements, segment, groups, leaders })
+            .schedule(&Shape { rank, size, root, elements, groups, parameters })
             .map_err(|source| Error::Schedule { rank, collective: operation(collective), elements, source })?;
-        Ok(Plan { algorithm, schedule })
+        Ok(Plan::new(&wanted, algorithm.name, schedule))
     }
 }
 
@@ -93,7 +136,7 @@ fn to_usize(value: u64) -> usize {
 }
 
 /// The groups of a communicator's ranks, as the configuration says.
-fn groups(comm: &Communicator) -> Groups {
+pub(crate) fn groups(comm: &Communicator) -> Groups {
     let (size, snapshot): (usize, &Snapshot) = (comm.size(), comm.snapshot());
     let width = to_usize(snapshot.get(keys::COLLECTIVES_GROUP_SIZE));
     if width > 0 {

@@ -1,24 +1,27 @@
 //! Which algorithm a call uses: the one that the user forces, or the cheapest legal one by the cost formulas.
 //!
-//! A pure function of numbers that are the same on every rank, so that ranks cannot disagree. Nothing here has been
-//! measured yet: the formulas are those of the algorithms' documentation, the constants are [`Network::ASSUMED`].
+//! A pure function of numbers that are the same on every rank, so that ranks cannot disagree: a rule of the tuning
+//! [`Table`] where one fits, else the cheapest legal algorithm by the formulas of the algorithms' documentation with the
+//! constants of the table, which are [`Network::ASSUMED`] where nothing was measured.
 //!
-//! What that gives for `all_reduce` with an operator that commutes, one rank a host:
+//! What these give for `all_reduce` with an operator that commutes, one rank a host:
 //!
-//! | ranks | from 8 B | from | from |
-//! |---|---|---|---|
-//! | 2 | `recursive_doubling` | 128 KiB `ring` | |
-//! | 3 | `linear` | 8 KiB `ring` | |
-//! | 4 | `recursive_doubling` | 32 KiB `rabenseifner` | |
-//! | 8 | `recursive_doubling` | 32 KiB `rabenseifner` | |
-//! | 16 | `recursive_doubling` | 16 KiB `rabenseifner` | |
-//! | 96 | `recursive_doubling` | 16 KiB `rabenseifner` | 1 MiB `ring` |
+//! | ranks | from 8 B | from | from | from |
+//! |---|---|---|---|---|
+//! | 2 | `recursive_doubling` | | | 128 KiB `segmented_ring` |
+//! | 3 | `linear` | | 8 KiB `ring` | 256 KiB `segmented_ring` |
+//! | 4 | `recursive_doubling` | 32 KiB `rabenseifner` | | 512 KiB `segmented_ring` |
+//! | 8 | `recursive_doubling` | 32 KiB `rabenseifner` | | 1 MiB `segmented_ring` |
+//! | 16 | `recursive_doubling` | 16 KiB `rabenseifner` | | 4 MiB `segmented_ring` |
+//! | 96 | `recursive_doubling` | 16 KiB `rabenseifner` | 1 MiB `ring` | 8 MiB `segmented_ring` |
 //!
 //! (Sizes in steps of two.)
 
-use crate::algorithms::{Algorithm, Collective, Restriction};
+use crate::algorithms::{Algorithm, Collective, Parameters, Restriction};
 use crate::groups::Groups;
+#[cfg(doc)]
 use crate::price::Network;
+use crate::table::Table;
 
 /// The value of a key `collectives.NAME` that leaves the choice to the table.
 pub const AUTO: &str = "auto";
@@ -43,39 +46,71 @@ pub struct Request<'a> {
 pub struct Choice {
     /// The algorithm.
     pub algorithm: &'static Algorithm,
-    /// The most elements of a message, for algorithms that cut the data.
-    pub segment: usize,
+    /// What it is told besides the call.
+    pub parameters: Parameters,
     /// Seconds that the cost formula gives.
     pub cost: f64,
+    /// Why this one.
+    pub why: Why,
 }
 
-/// Chooses for a call, on a network; `forced` is [`AUTO`] or the name of an algorithm.
+/// Why an algorithm was chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Why {
+    /// The configuration names it.
+    Forced,
+    /// A rule of the tuning table, with the seconds that were measured.
+    Rule {
+        /// For the largest call of the rule.
+        measured: f64,
+    },
+    /// It is the cheapest by the cost formulas.
+    Formula,
+}
+
+/// Chooses for a call; `forced` is [`AUTO`] or the name of an algorithm.
 ///
 /// # Errors
 /// [`SelectionError`] when there is no such algorithm, or it may not be used for this call.
-pub fn select(request: &Request<'_>, forced: &str, network: &Network) -> Result<Choice, SelectionError> {
+pub fn select(request: &Request<'_>, forced: &str, table: &Table) -> Result<Choice, SelectionError> {
     let Request { collective, groups, elements, element_bytes, commutative } = *request;
     let (size, bytes) = (groups.size(), elements.saturating_mul(element_bytes));
     let legal =
         || collective.algorithms().iter().filter(|algorithm| algorithm.forbidden(groups, commutative).is_none());
     let names = || legal().map(|algorithm| algorithm.name).collect::<Vec<&str>>().join(", ");
-    let algorithm = if forced == AUTO {
-        legal()
-            .min_by(|a, b| a.cost(network, groups, bytes).total_cmp(&b.cost(network, groups, bytes)))
-            .ok_or(SelectionError::Nothing { collective, size })?
-    } else {
-        let found = collective.algorithms().iter().find(|algorithm| algorithm.name == forced);
-        let Some(algorithm) = found else {
-            return Err(SelectionError::Unknown { collective, name: forced.to_string(), legal: names() });
-        };
-        if let Some(restriction) = algorithm.forbidden(groups, commutative) {
-            let name = algorithm.name;
-            return Err(SelectionError::Forbidden { collective, name, restriction, size, legal: names() });
-        }
-        algorithm
+    let choice = |algorithm: &'static Algorithm, why: Why| Choice {
+        algorithm,
+        parameters: algorithm.parameters(&table.network, groups, elements, element_bytes),
+        cost: algorithm.cost(&table.network, groups, bytes),
+        why,
     };
-    let segment = algorithm.segment(network, groups, elements, element_bytes);
-    Ok(Choice { algorithm, segment, cost: algorithm.cost(network, groups, bytes) })
+    if forced == AUTO {
+        let rule = table.rule(collective, size, groups.count(), bytes, commutative);
+        let ruled = rule.and_then(|rule| Some((rule, legal().find(|algorithm| algorithm.name == rule.algorithm)?)));
+        if let Some((rule, algorithm)) = ruled {
+            let elements = |bytes: usize| (bytes / element_bytes.max(1)).max(1);
+            let (segment, chunk, leaders) = (elements(rule.segment), elements(rule.chunk), rule.leaders);
+            let parameters = Parameters { segment, chunk, leaders };
+            return Ok(Choice { parameters, ..choice(algorithm, Why::Rule { measured: rule.measured }) });
+        }
+        let cost = |algorithm: &&Algorithm| algorithm.cost(&table.network, groups, bytes);
+        let cheapest = legal().min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        return match cheapest {
+            Some(algorithm) => Ok(choice(algorithm, Why::Formula)),
+            None => Err(SelectionError::Nothing { collective, size }),
+        };
+    }
+    let Some(algorithm) = collective.algorithms().iter().find(|algorithm| algorithm.name == forced) else {
+        return Err(SelectionError::Unknown { collective, name: forced.to_string(), legal: names() });
+    };
+    match algorithm.forbidden(groups, commutative) {
+        Some(restriction) => {
+            let name = algorithm.name;
+            Err(SelectionError::Forbidden { collective, name, restriction, size, legal: names() })
+        }
+        None => Ok(choice(algorithm, Why::Forced)),
+    }
 }
 
 /// Why no algorithm could be chosen.
@@ -128,21 +163,30 @@ mod tests {
     }
 
     fn chosen(request: &Request<'_>) -> &'static str {
-        select(request, AUTO, &Network::ASSUMED).unwrap().algorithm.name
+        select(request, AUTO, &Table::default()).unwrap().algorithm.name
     }
 
     #[test]
     fn the_documented_borders_of_all_reduce_are_those_of_the_model() {
         const KIB: usize = 1024;
         let documented: [(usize, &[(usize, &str)]); 6] = [
-            (2, &[(8, "recursive_doubling"), (128 * KIB, "ring")]),
-            (3, &[(8, "linear"), (8 * KIB, "ring")]),
-            (4, &[(8, "recursive_doubling"), (32 * KIB, "rabenseifner")]),
-            (8, &[(8, "recursive_doubling"), (32 * KIB, "rabenseifner")]),
-            (16, &[(8, "recursive_doubling"), (16 * KIB, "rabenseifner")]),
-            (96, &[(8, "recursive_doubling"), (16 * KIB, "rabenseifner"), (1024 * KIB, "ring")]),
+            (2, &[(8, "recursive_doubling"), (128 * KIB, "segmented_ring")]),
+            (3, &[(8, "linear"), (8 * KIB, "ring"), (256 * KIB, "segmented_ring")]),
+            (4, &[(8, "recursive_doubling"), (32 * KIB, "rabenseifner"), (512 * KIB, "segmented_ring")]),
+            (8, &[(8, "recursive_doubling"), (32 * KIB, "rabenseifner"), (1024 * KIB, "segmented_ring")]),
+            (16, &[(8, "recursive_doubling"), (16 * KIB, "rabenseifner"), (4096 * KIB, "segmented_ring")]),
+            (
+                96,
+                &[
+                    (8, "recursive_doubling"),
+                    (16 * KIB, "rabenseifner"),
+                    (1024 * KIB, "ring"),
+                    (8192 * KIB, "segmented_ring"),
+                ],
+            ),
         ];
-        for (size, borders) in documented {
+        let mut all = Vec::new();
+        for (size, _) in documented {
             let mut found: Vec<(usize, &str)> = Vec::new();
             for bytes in (3..28).map(|power| 1 << power) {
                 let name = chosen(&all_reduce(&Groups::apart(size), bytes / 4, true));
@@ -150,8 +194,9 @@ mod tests {
                     found.push((bytes, name));
                 }
             }
-            assert_eq!(found, borders, "{size} ranks");
+            all.push((size, found));
         }
+        assert_eq!(all, documented.map(|(size, borders)| (size, borders.to_vec())));
     }
 
     #[test]
@@ -162,7 +207,7 @@ mod tests {
                 for groups in [Groups::together(size), Groups::apart(size), Groups::every(size, 8), in_turn(size)] {
                     for power in (0..28).step_by(3) {
                         let request = Request { collective, ..all_reduce(&groups, 1 << power, false) };
-                        let algorithm = select(&request, AUTO, &Network::ASSUMED).unwrap().algorithm;
+                        let algorithm = select(&request, AUTO, &Table::default()).unwrap().algorithm;
                         assert!(algorithm.keeps_rank_order(&groups), "{request:?}");
                     }
                 }
@@ -186,7 +231,7 @@ mod tests {
     fn a_forced_algorithm_is_used_whatever_it_costs() {
         for name in ["linear", "ring", "rabenseifner"] {
             assert_eq!(
-                select(&all_reduce(&Groups::apart(7), 1, true), name, &Network::ASSUMED).unwrap().algorithm.name,
+                select(&all_reduce(&Groups::apart(7), 1, true), name, &Table::default()).unwrap().algorithm.name,
                 name
             );
         }
@@ -194,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_forced_algorithm_that_is_not_legal_is_refused_with_the_restriction_and_the_legal_ones() {
-        let text = select(&all_reduce(&Groups::apart(4), 1, false), "ring", &Network::ASSUMED).unwrap_err().to_string();
+        let text = select(&all_reduce(&Groups::apart(4), 1, false), "ring", &Table::default()).unwrap_err().to_string();
         assert_eq!(
             text,
             "collectives.all_reduce = ring: the operator must commute, which is not so in this call on 4 ranks; \
@@ -202,13 +247,13 @@ mod tests {
         );
         let six = Groups::apart(6);
         let gather = Request { collective: Collective::AllGather, ..all_reduce(&six, 1, true) };
-        let text = select(&gather, "recursive_doubling", &Network::ASSUMED).unwrap_err().to_string();
+        let text = select(&gather, "recursive_doubling", &Table::default()).unwrap_err().to_string();
         assert!(text.contains("power of two") && text.ends_with("auto, ring, bruck"), "{text}");
     }
 
     #[test]
     fn a_name_that_does_not_exist_is_refused_with_the_legal_ones() {
-        let text = select(&all_reduce(&Groups::apart(4), 1, true), "rings", &Network::ASSUMED).unwrap_err().to_string();
+        let text = select(&all_reduce(&Groups::apart(4), 1, true), "rings", &Table::default()).unwrap_err().to_string();
         assert!(text.contains("all_reduce = rings") && text.contains("auto, linear, binomial"), "{text}");
     }
 
@@ -216,10 +261,10 @@ mod tests {
     fn segments_of_the_chain_follow_the_formula() {
         let apart = Groups::apart(18);
         let request = Request { collective: Collective::Broadcast, ..all_reduce(&apart, 1 << 20, true) };
-        let segment = select(&request, AUTO, &Network::ASSUMED).unwrap().segment;
+        let segment = select(&request, AUTO, &Table::default()).unwrap().parameters.segment;
         // sqrt(16 * 4 MiB * 0.5 ns / 5.5 us) = 78.1 segments
         assert_eq!((1usize << 20).div_ceil(segment), 78);
         let nothing = Request { elements: 0, ..request };
-        assert_eq!(select(&nothing, AUTO, &Network::ASSUMED).unwrap().segment, 1);
+        assert_eq!(select(&nothing, AUTO, &Table::default()).unwrap().parameters.segment, 1);
     }
 }

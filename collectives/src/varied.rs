@@ -9,12 +9,13 @@ use spmd::Communicator;
 use spmd::element::Element;
 use spmd::memory::Operation;
 
+#[track_caller]
 pub(crate) fn gather_v<T: Element>(
     comm: &Communicator,
     data: &[T],
     root: usize,
 ) -> Result<Option<(Vec<T>, Vec<usize>)>> {
-    let call = Call { comm, collective: Collective::Gather, operation: Operation::GatherV, root, elements: 1 };
+    let call = Call::varied::<T>(comm, Collective::Gather, Operation::GatherV, root);
     let here = comm.rank() == root;
     let mut counts = vec![0; if here { comm.size() } else { 0 }];
     call.run(&[data.len()], &mut counts, None)?;
@@ -24,16 +25,17 @@ pub(crate) fn gather_v<T: Element>(
         varied::gather(b, group, root, b.input(), here.then_some(&all));
         Ok(())
     })?;
-    call.follow(&schedule, "linear", data, &mut all, None)?;
+    call.follow(&call.plan_of("linear", schedule), data, &mut all, None)?;
     Ok(here.then_some((all, counts)))
 }
 
+#[track_caller]
 pub(crate) fn scatter_v<T: Element>(
     comm: &Communicator,
     data: Option<(&[T], &[usize])>,
     root: usize,
 ) -> Result<Vec<T>> {
-    let call = Call { comm, collective: Collective::Scatter, operation: Operation::ScatterV, root, elements: 1 };
+    let call = Call::varied::<T>(comm, Collective::Scatter, Operation::ScatterV, root);
     let here = comm.rank() == root;
     let (data, counts) = call.at_root("input", data)?;
     if here {
@@ -47,12 +49,13 @@ pub(crate) fn scatter_v<T: Element>(
         varied::scatter(b, group, root, here.then_some(&all), b.output());
         Ok(())
     })?;
-    call.follow(&schedule, "linear", data, &mut block, None)?;
+    call.follow(&call.plan_of("linear", schedule), data, &mut block, None)?;
     Ok(block)
 }
 
+#[track_caller]
 pub(crate) fn all_gather_v<T: Element>(comm: &Communicator, data: &[T]) -> Result<(Vec<T>, Vec<usize>)> {
-    let call = Call { comm, collective: Collective::AllGather, operation: Operation::AllGatherV, root: 0, elements: 1 };
+    let call = Call::varied::<T>(comm, Collective::AllGather, Operation::AllGatherV, 0);
     let mut counts = vec![0; comm.size()];
     call.run(&[data.len()], &mut counts, None)?;
     let mut all = room(&call, &counts)?;
@@ -61,16 +64,17 @@ pub(crate) fn all_gather_v<T: Element>(comm: &Communicator, data: &[T]) -> Resul
         varied::all_gather(b, group, b.input(), &all);
         Ok(())
     })?;
-    call.follow(&schedule, "ring", data, &mut all, None)?;
+    call.follow(&call.plan_of("ring", schedule), data, &mut all, None)?;
     Ok((all, counts))
 }
 
+#[track_caller]
 pub(crate) fn all_to_all_v<T: Element>(
     comm: &Communicator,
     data: &[T],
     counts: &[usize],
 ) -> Result<(Vec<T>, Vec<usize>)> {
-    let call = Call { comm, collective: Collective::AllToAll, operation: Operation::AllToAllV, root: 0, elements: 1 };
+    let call = Call::varied::<T>(comm, Collective::AllToAll, Operation::AllToAllV, 0);
     check_counts(&call, data, counts)?;
     let mut from = vec![0; comm.size()];
     call.run(counts, &mut from, None)?;
@@ -80,7 +84,7 @@ pub(crate) fn all_to_all_v<T: Element>(
         varied::all_to_all(b, group, &sent, &received);
         Ok(())
     })?;
-    call.follow(&schedule, "pairwise", data, &mut received, None)?;
+    call.follow(&call.plan_of("pairwise", schedule), data, &mut received, None)?;
     Ok((received, from))
 }
 

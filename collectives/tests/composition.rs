@@ -61,6 +61,6 @@ fn chunks_of_a_two_hop_all_reduce_overlap() {
 #[test]
 fn a_composition_that_reads_outside_its_buffers_is_refused() {
     let mut b = Builder::new(0, 2, 0, 4);
-    all_reduce::ring(&mut b, &Group::all(0, 2), Slice::output(1, 4));
+    all_reduce::ring(&mut b, &Group::all(0, 2), Slice::output(1, 4), 1);
     assert!(b.finish().is_err());
 }

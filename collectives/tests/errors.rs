@@ -96,10 +96,15 @@ fn ranks_with_different_types_get_an_error_that_names_the_other_rank() {
         0 => comm.all_reduce(&mut [1.0f32; 4], Sum),
         _ => comm.all_reduce(&mut [1i32; 4], Sum),
     });
-    assert!(matches!(first, Err(Error::Mismatch { rank: 0, peer: 1, bytes: 16, .. })), "{first:?}");
-    assert!(matches!(second, Err(Error::Mismatch { rank: 1, peer: 0, .. })), "{second:?}");
-    let text = first.unwrap_err().to_string();
-    assert!(text.contains("rank 0 is in all_reduce") && text.contains("world rank 1"), "{text}");
+    for (rank, result) in [first, second].into_iter().enumerate() {
+        let text = result.unwrap_err().to_string();
+        assert!(
+            text.starts_with(&format!("all_reduce on rank {rank}: as collective 1 of a communicator rank 0")),
+            "{text}"
+        );
+        assert!(text.contains("rank 0 calls all_reduce of 4 f32 by Sum"), "{text}");
+        assert!(text.contains("but rank 1 calls all_reduce of 4 i32 by Sum"), "{text}");
+    }
 }
 
 #[test]
@@ -110,18 +115,6 @@ fn ranks_in_different_collectives_get_an_error() {
     });
     assert!(matches!(first, Err(Error::Mismatch { collective: Operation::AllGather, .. })), "{first:?}");
     assert!(matches!(second, Err(Error::Mismatch { collective: Operation::AllToAll, .. })), "{second:?}");
-}
-
-#[test]
-fn ranks_with_different_roots_get_an_error_where_a_message_shows_it() {
-    let results = Cluster::new(3)
-        .run(|world| {
-            let comm = world.communicator();
-            comm.gather(&[comm.rank()], if comm.rank() == 1 { 2 } else { 0 }).map(drop)
-        })
-        .unwrap();
-    // Rank 1 sends to rank 2 and is done; rank 0 waits for it in vain until it has left.
-    assert!(matches!(results[0], Err(Error::Runtime { .. })), "{:?}", results[0]);
 }
 
 #[test]

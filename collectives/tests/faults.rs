@@ -1,6 +1,6 @@
 //! The checker finds what is wrong with schedules: each test breaks one thing.
 
-use spmd_collectives::algorithms::{Collective, Shape};
+use spmd_collectives::algorithms::{Collective, Parameters, Shape};
 use spmd_collectives::check::{self, Fault, Task};
 use spmd_collectives::groups::Groups;
 use spmd_collectives::schedule::{Action, Buffer, Lengths, Schedule, Side, Slice};
@@ -155,7 +155,7 @@ fn a_barrier_that_one_may_leave_early_is_found() {
     let dissemination = &Collective::Barrier.algorithms()[1];
     let groups = Groups::apart(4);
     let mut schedules: Vec<Schedule> = (0..4)
-        .map(|rank| Shape { rank, size: 4, root: 0, elements: 0, segment: 1, groups: &groups, leaders: 1 })
+        .map(|rank| Shape { rank, size: 4, root: 0, elements: 0, groups: &groups, parameters: Parameters::WHOLE })
         .map(|shape| dissemination.schedule(&shape).unwrap())
         .collect();
     assert!(check::schedules(&task, &schedules).is_ok());

@@ -1,17 +1,18 @@
 //! The model prices schedules as the formulas of the algorithms say, and the selection follows it.
 
-use spmd_collectives::algorithms::{Algorithm, Collective, Shape};
+use spmd_collectives::algorithms::{Algorithm, Collective, Parameters, Shape};
 use spmd_collectives::groups::Groups;
 use spmd_collectives::price::{Network, price};
 use spmd_collectives::schedule::Schedule;
 use spmd_collectives::select::{AUTO, Request, select};
+use spmd_collectives::table::Table;
 
 /// The network of both kinds of links, which most of these tests look at alone.
 const NETWORK: Network = Network::ASSUMED;
 
-fn priced(algorithm: &Algorithm, groups: &Groups, elements: usize, segment: usize) -> f64 {
+fn priced(algorithm: &Algorithm, groups: &Groups, elements: usize, parameters: Parameters) -> f64 {
     let size = groups.size();
-    let shape = |rank| Shape { rank, size, root: 0, elements, segment, groups, leaders: 1 };
+    let shape = |rank| Shape { rank, size, root: 0, elements, groups, parameters };
     let schedules: Vec<Schedule> = (0..size).map(|rank| algorithm.schedule(&shape(rank)).unwrap()).collect();
     price(&schedules, 4, &NETWORK, groups).unwrap()
 }
@@ -44,8 +45,8 @@ fn prices_are_those_of_the_formulas_where_all_ports_are_equally_busy() {
             for elements in [1, 1024, 1 << 18] {
                 let groups = Groups::apart(size);
                 let request = Request { collective, groups: &groups, elements, element_bytes: 4, commutative: true };
-                let choice = select(&request, name, &NETWORK).unwrap();
-                let found = priced(algorithm, &groups, elements, choice.segment);
+                let choice = select(&request, name, &Table::default()).unwrap();
+                let found = priced(algorithm, &groups, elements, choice.parameters);
                 let off = (found / choice.cost - 1.0).abs();
                 assert!(
                     off < 0.15,
@@ -66,11 +67,11 @@ fn what_is_selected_is_hardly_dearer_than_the_best_on_the_model() {
                 // Of groups the formulas know less: which of the ranks that share a port want it at the same time.
                 let allowed = if groups.are_two_levels() { 2.5 } else { 1.5 };
                 let request = Request { collective, groups: &groups, elements, element_bytes: 4, commutative: true };
-                let choice = select(&request, AUTO, &NETWORK).unwrap();
-                let mine = priced(choice.algorithm, &groups, elements, choice.segment);
+                let choice = select(&request, AUTO, &Table::default()).unwrap();
+                let mine = priced(choice.algorithm, &groups, elements, choice.parameters);
                 for other in collective.algorithms().iter().filter(|other| other.forbidden(&groups, true).is_none()) {
-                    let segment = other.segment(&NETWORK, &groups, elements, 4);
-                    let theirs = priced(other, &groups, elements, segment);
+                    let parameters = other.parameters(&NETWORK, &groups, elements, 4);
+                    let theirs = priced(other, &groups, elements, parameters);
                     assert!(
                         mine < allowed * theirs,
                         "{collective}, {size} ranks by {width}, {elements} elements: {} {mine:e} s, {} {theirs:e} s",
@@ -110,8 +111,8 @@ fn prices_are_those_of_the_formulas_among_hosts_that_share_their_ports() {
         let algorithm = collective.algorithms().iter().find(|algorithm| algorithm.name == name).unwrap();
         for elements in [256, 1 << 14, 1 << 20] {
             let formula = algorithm.cost(&NETWORK, &groups, 4 * elements);
-            let segment = algorithm.segment(&NETWORK, &groups, elements, 4);
-            let found = priced(algorithm, &groups, elements, segment);
+            let parameters = algorithm.parameters(&NETWORK, &groups, elements, 4);
+            let found = priced(algorithm, &groups, elements, parameters);
             let off = (found / formula - 1.0).abs();
             assert!(off < 0.35, "{collective} {name}, {elements} elements: {found:e} s, formula {formula:e} s");
         }

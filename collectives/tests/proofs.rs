@@ -1,7 +1,7 @@
 //! Every algorithm is proved by the checker for all small numbers of ranks.
 
 use spmd_collectives::algorithms::varied::{self, Cuts};
-use spmd_collectives::algorithms::{Algorithm, Collective, Restriction};
+use spmd_collectives::algorithms::{Algorithm, Collective, Parameters, Restriction};
 use spmd_collectives::check::{self, Task};
 use spmd_collectives::compose::{Builder, Group};
 use spmd_collectives::groups::Groups;
@@ -19,6 +19,8 @@ fn counts(size: usize) -> Vec<usize> {
 /// the others where there is one.
 fn prove(collective: Collective, groups: &Groups, counts: &[usize], leaders: usize) {
     let size = groups.size();
+    // Small pieces, and chunks of several, the last of them shorter.
+    let parameters = Parameters { segment: 2, chunk: 5, leaders };
     let in_two_hops = |algorithm: &&Algorithm| algorithm.restrictions.contains(&Restriction::TwoLevels);
     let meant = |algorithm: &&Algorithm| in_two_hops(algorithm) == groups.are_two_levels();
     let legal = |algorithm: &&Algorithm| algorithm.forbidden(groups, true).is_none();
@@ -26,7 +28,7 @@ fn prove(collective: Collective, groups: &Groups, counts: &[usize], leaders: usi
         let roots = if collective.is_rooted() { size } else { 1 };
         for root in 0..roots {
             for &elements in counts {
-                let proof = check::algorithm(collective, algorithm, groups, elements, root, 2, leaders);
+                let proof = check::algorithm(collective, algorithm, groups, elements, root, parameters);
                 let name = algorithm.name;
                 assert!(
                     proof.is_ok(),

@@ -4,7 +4,8 @@
 
 use crate::exit::{ExitCode, Failure};
 use spmd::bootstrap::messages::Bytes;
-use spmd::config::{self, CommandLineSetting, Layers, Snapshot, Value};
+use spmd::config::{self, CommandLineSetting, Layers, Snapshot, Value, keys};
+use spmd_collectives::table::Table;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -28,8 +29,14 @@ pub struct Settings {
 pub fn load(job_file: Option<&Path>, command_line: Vec<CommandLineSetting>) -> Result<Settings, Failure> {
     let wrong = |error: config::ConfigError| Failure::new(ExitCode::Data, error.to_string());
     let environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
-    let layers = Layers { command_line, ..config::load_files(job_file, environment).map_err(wrong)? };
-    let snapshot = config::resolve(&layers).map_err(wrong)?;
+    let mut layers = Layers { command_line, ..config::load_files(job_file, environment).map_err(wrong)? };
+    let mut snapshot = config::resolve(&layers).map_err(wrong)?;
+    let table = snapshot.get(keys::COLLECTIVES_TABLE_FILE);
+    if !table.is_empty() {
+        // First, so that a table given by name still wins.
+        layers.command_line.insert(0, tuning_table(&table)?);
+        snapshot = config::resolve(&layers).map_err(wrong)?;
+    }
     let files = [&layers.system, &layers.user, &layers.job];
     let variables = layers.environment.iter().filter(|(name, _)| config::is_configuration_variable(name));
     Ok(Settings {
@@ -37,6 +44,17 @@ pub fn load(job_file: Option<&Path>, command_line: Vec<CommandLineSetting>) -> R
         files_read: files.into_iter().flatten().map(|file| file_hash(file.text.as_bytes())).collect(),
         variables_read: variables.map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect(),
     })
+}
+
+/// The tuning table of collectives in a file, as a setting: the ranks' hosts need not have the file.
+fn tuning_table(path: &str) -> Result<CommandLineSetting, Failure> {
+    let wrong = |reason: String| {
+        Failure::new(ExitCode::Data, format!("{} = {path}: {reason}", keys::COLLECTIVES_TABLE_FILE.name))
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let table = Table::parse(&text).map_err(|error| wrong(error.to_string()))?;
+    let value = table.to_string().trim_end().replace('\n', ";");
+    Ok(CommandLineSetting { option: format!("table {path}"), key: keys::COLLECTIVES_TABLE.name.into(), value })
 }
 
 /// What identifies a configuration file's content.
@@ -55,10 +73,8 @@ pub fn show_duration(time: Duration) -> String {
 pub fn decided(snapshot: &Snapshot, stray: &str) -> String {
     let Some((name, _)) = stray.split_once('=') else { return String::new() };
     let named = |spec: &&config::KeySpec| spec.environment() == name || spec.environment_aliases.contains(&name);
-    let entry = config::keys::TABLE
-        .iter()
-        .find(named)
-        .and_then(|spec| snapshot.entries().iter().find(|entry| entry.key == spec.name));
+    let entry =
+        keys::TABLE.iter().find(named).and_then(|spec| snapshot.entries().iter().find(|entry| entry.key == spec.name));
     entry.map_or_else(String::new, |entry| format!(": {} = {} from {}", entry.key, entry.value, entry.source))
 }
 

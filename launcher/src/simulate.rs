@@ -30,6 +30,7 @@ pub fn run(options: &SimulateOptions) -> Result<String, Failure> {
         group: options.grouping.map(size),
         leaders: options.leaders.map(size),
         chunk: options.chunk,
+        segment: options.segment,
     };
     let found = sweep(&question, &fixed, &fabric(options)).map_err(|error| usage(error.to_string()))?;
     if found.ways.is_empty() {
@@ -54,7 +55,7 @@ fn fabric(options: &SimulateOptions) -> Fabric {
         queue: options.queue.map_or(f64::INFINITY, |packets| f64::from(packets) * 1514.0),
         racks: options.rack.map(|hosts| Racks { hosts: hosts as usize, oversubscription: options.oversubscription }),
         memory: options.memory,
-        one_machine: options.one_machine,
+        machine: options.machine,
     }
 }
 
@@ -92,24 +93,26 @@ fn text(options: &SimulateOptions, found: &Sweep) -> String {
     let SimulateOptions { ranks, group, collective, .. } = options;
     let mut text = format!(
         "{collective} of {} a rank: {ranks} ranks, {group} a host; model, not measured\n\n\
-         {:>10}  {:<20} {:>6} {:>8} {:>10}  busiest\n",
+         {:>10}  {:<20} {:>6} {:>8} {:>10} {:>10}  busiest\n",
         chunk(options.bytes),
         "ms",
         "algorithm",
         "group",
         "leaders",
-        "chunk"
+        "chunk",
+        "segment"
     );
     let longest = found.ways.iter().take(options.show).map(|(_, outcome)| outcome.seconds).fold(0.0, f64::max);
     for (way, outcome) in found.ways.iter().take(options.show) {
-        let Way { algorithm, group, leaders, chunk: bytes } = way;
+        let Way { algorithm, group, leaders, chunk: bytes, segment } = way;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 20")]
         let bar = "#".repeat((20.0 * outcome.seconds / longest).round() as usize);
         let _ = writeln!(
             text,
-            "{:>10}  {algorithm:<20} {group:>6} {leaders:>8} {:>10}  {:<44} {bar}",
+            "{:>10}  {algorithm:<20} {group:>6} {leaders:>8} {:>10} {:>10}  {:<44} {bar}",
             milliseconds(outcome.seconds),
             chunk(*bytes),
+            chunk(*segment),
             bottleneck(outcome)
         );
     }
@@ -119,12 +122,13 @@ fn text(options: &SimulateOptions, found: &Sweep) -> String {
     let (best, outcome) = &found.ways[0];
     let _ = writeln!(
         text,
-        "\nbest: {} in groups of {}, {} leader{}, chunks of {}: {} ms",
+        "\nbest: {} in groups of {}, {} leader{}, chunks of {}, segments of {}: {} ms",
         best.algorithm,
         best.group,
         best.leaders,
         if best.leaders == 1 { "" } else { "s" },
         chunk(best.chunk),
+        chunk(best.segment),
         milliseconds(outcome.seconds)
     );
     let mut left_out: Vec<&str> = found.left_out.iter().map(|way| way.algorithm).collect();
@@ -141,6 +145,7 @@ fn json(options: &SimulateOptions, found: &Sweep) -> String {
     let way = |way: &Way| {
         serde_json::json!({
             "algorithm": way.algorithm, "group": way.group, "leaders": way.leaders, "chunk_bytes": way.chunk,
+            "segment_bytes": way.segment,
         })
     };
     let ways = found.ways.iter().map(|(one, outcome)| {

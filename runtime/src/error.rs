@@ -108,6 +108,35 @@ pub enum Error {
         /// Bytes expected.
         expected: usize,
     },
+    /// Ranks are in collective calls that do not fit together: the same error on all of them.
+    #[error(
+        "as collective {number} of a communicator rank {rank} calls {call}, but rank {other_rank} calls {other}: all ranks must call \
+         the same collectives in the same order, with the same element type, length, root and operator"
+    )]
+    CallMismatch {
+        /// The how many-th collective of the communicator, from 1.
+        number: u64,
+        /// A rank in the world.
+        rank: usize,
+        /// Its call.
+        call: String,
+        /// A rank in the world that differs from it.
+        other_rank: usize,
+        /// The call of that one.
+        other: String,
+    },
+    /// A collective has waited for longer than `collectives.timeout`.
+    #[error("{call}, collective {number} of a communicator, has waited {} s; {} not in it", waited.as_secs(), ranks(missing))]
+    CollectiveTimeout {
+        /// The call.
+        call: String,
+        /// The how many-th collective of the communicator, from 1.
+        number: u64,
+        /// How long nothing has come.
+        waited: std::time::Duration,
+        /// Ranks in the world that are waited for and have not said that they are in it.
+        missing: Vec<u32>,
+    },
     /// The connection to a peer broke or could not be made.
     #[error("rank {peer} on host {host} is lost: {reason}")]
     PeerLost {
@@ -195,6 +224,18 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
+}
+
+/// Ranks as the subject of a sentence, the first of many.
+pub(crate) fn ranks(ranks: &[u32]) -> String {
+    const SHOWN: usize = 16;
+    let shown: Vec<String> = ranks.iter().take(SHOWN).map(u32::to_string).collect();
+    let (noun, verb) = if ranks.len() == 1 { ("rank", "is") } else { ("ranks", "are") };
+    match ranks.len() {
+        0 => String::from("it is not known which ranks are"),
+        many if many > SHOWN => format!("{noun} {} and {} more {verb}", shown.join(", "), many - SHOWN),
+        _ => format!("{noun} {} {verb}", shown.join(", ")),
+    }
 }
 
 impl fmt::Debug for Error {

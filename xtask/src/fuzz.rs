@@ -14,6 +14,7 @@ const TARGETS: &[(&str, Option<&str>)] = &[
     ("job_file", None),
     ("configuration", None),
     ("rdma", None),
+    ("work_queue", None),
 ];
 
 /// What libFuzzer needs to see where a program went (rustc's flags, as `cargo fuzz` sets them), and AddressSanitizer.

@@ -12,6 +12,7 @@ cargo xtask: from a fresh clone to running ranks
     cargo xtask lab netns down      take them down again, leaving no trace
     cargo xtask peers setup         other libraries, for rsbench to measure beside ours
     cargo xtask peers ends          how fast jobs end, next to other launchers
+    cargo xtask device FOLDER       what checks and measures kernels that communicate, for a machine with GPUs
     cargo xtask experiment two-hop  reductions over 12 hosts with slow links, flat and in two hops
     cargo xtask experiment hint     RDMA on an emulated machine: hint, loss, slow-receiver, timeout, figures
     cargo xtask fuzz                decoders of what comes from outside, fed with anything (nightly)
@@ -53,6 +54,14 @@ time. Exit code 0: every step passed, or was left out for a reason that the tabl
 rights to make namespaces).
 ";
 
+pub(crate) const DEVICE: &str = "\
+cargo xtask device FOLDER: put together what a machine with two GPUs needs to check and measure the device side
+
+Builds rsrun and the programs in release mode and copies them into FOLDER with the libraries of the launcher, the sources
+of the peers and a script. Take the folder to the machine and start FOLDER/run.sh there; its programs need nothing but the
+CUDA driver. The peers (NVSHMEM, NCCL) are measured where nvcc and PyTorch are installed.
+";
+
 pub(crate) const EXPERIMENT: &str = "\
 cargo xtask experiment hint|loss|slow-receiver|timeout|figures [OPTION...]: RDMA on an emulated machine
 
@@ -69,14 +78,15 @@ cargo xtask experiment two-hop [OPTION...]: reductions over slow links, flat and
 
   1. builds rsrun and the measuring program in release mode
   2. brings up 12 hosts of 8 slots as namespaces; each link carries 100 Mbit/s with a queue of 100 packets (tc, tbf)
-  3. measures reduce and all_reduce of 96 ranks: ours flat and in two hops, Open MPI (default and coll/han) and MPICH
-     where they are installed (cargo xtask peers setup), all in turn
-  4. prints the medians in ms, with how many times as long as the pipelined two-hop algorithm, and draws docs/two-hop.svg
+  3. measures what messages cost there, then reduce and all_reduce of 96 ranks: ours flat and in two hops, and Open MPI
+     (default and coll/han) where it is installed (cargo xtask peers setup openmpi), all in turn
+  4. prints the medians in ms, with how many times as long as the pipelined two-hop algorithm, and what the simulator says
+     with the constants of this run; draws docs/two-hop.svg and keeps everything in docs/two-hop.json
   5. takes the hosts down, also after a failure or an interrupt
 
-Options go to the program: target/release/two-hop --help has them; --turns 5, --sizes 64K,4M, --only 'all_reduce: flat'.
-It takes about a quarter of an hour, and the machine should do nothing else. Needs the rights of root, or sudo without a
-password.
+Options go to the program: target/release/two-hop --help has them; --quick, --turns 5, --sizes 64K,4M,
+--only 'all_reduce: flat'. It takes about a quarter of an hour, with --quick less than nine minutes, and the machine should
+do nothing else. Needs the rights of root, or sudo without a password.
 ";
 
 pub(crate) const FUZZ: &str = "\

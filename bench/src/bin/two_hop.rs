@@ -1,16 +1,18 @@
-//! The experiment: reductions over hosts with slow links, flat and in two hops, beside Open MPI and MPICH.
+//! The experiment: reductions over hosts with slow links, flat and in two hops, beside Open MPI, and what the simulator says.
 //!
 //! Every turn starts each of them once, in turn; a round's time is that of the rank that took longest from a barrier on.
 //! `cargo xtask experiment two-hop` makes the hosts and limits their links first.
 
 use clap::Parser;
-use rsbench::experiment::cases::{CASES, Case, Library};
-use rsbench::experiment::record::{Collective, Times};
-use rsbench::experiment::report;
+use rsbench::experiment::cases::{CASES, Case, Library, Ranks, TOP_K};
+use rsbench::experiment::constants::{self, Constants};
+use rsbench::experiment::record::{Collective, Record};
+use rsbench::experiment::{predict, report};
 use rsbench::hosts::Hosts;
 use rsbench::port::Failure;
 use rsbench::sizes;
 use spmd::prelude::*;
+use spmd_collectives::compress::{Compressed, TopK};
 use spmd_collectives::prelude::*;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -25,9 +27,17 @@ struct Options {
     #[arg(long, required_unless_present = "show")]
     hostfile: Option<PathBuf>,
 
-    /// Number of ranks
-    #[arg(long, default_value_t = 96)]
-    ranks: usize,
+    /// Ranks of each host
+    #[arg(long, default_value_t = 8)]
+    width: usize,
+
+    /// Packets of 1,514 bytes that wait at a port of the switch at most, for the simulator
+    #[arg(long)]
+    queue: Option<u32>,
+
+    /// One turn of one round, and of the slowest ways no large sizes: under nine minutes
+    #[arg(long, conflicts_with_all = ["turns", "rounds"])]
+    quick: bool,
 
     /// Bytes of each rank
     #[arg(long, default_value = "64K,512K,4M")]
@@ -49,7 +59,7 @@ struct Options {
     #[arg(long, default_value_t = 90)]
     limit: u64,
 
-    /// Keep the times in this file, with those that it has already
+    /// Keep constants and times in this file as JSON, with those that it has already
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
@@ -65,6 +75,9 @@ struct Options {
 /// What a rank of ours and one of an MPI writes in front of a time: collective, bytes, seconds.
 const MARKER: &str = "two-hop:";
 
+/// What rank 0 writes in front of the constants.
+const CONSTANTS: &str = "two-hop constants:";
+
 /// The same loop for an MPI: program COLLECTIVE ROUNDS BYTES...
 const C_PROGRAM: &str = include_str!("two_hop.c");
 
@@ -73,34 +86,61 @@ fn main() -> Result<(), Failure> {
     if let [_, word, collective, rounds, sizes @ ..] = arguments.as_slice()
         && word == "rank"
     {
-        let collective = Collective::of_name(collective).ok_or("rank takes reduce or all_reduce")?;
-        let sizes = sizes.iter().map(|bytes| bytes.parse()).collect::<Result<Vec<usize>, _>>()?;
-        return rank(collective, rounds.parse()?, &sizes);
-    }
-    let options = Options::parse();
-    let mut times = match &options.record {
-        Some(path) if path.exists() => {
-            Times::from_text(&std::fs::read_to_string(path)?).map_err(|error| format!("{}: {error}", path.display()))?
+        let (rounds, sizes) =
+            (rounds.parse()?, sizes.iter().map(|bytes| bytes.parse()).collect::<Result<Vec<usize>, _>>()?);
+        if collective == TOP_K {
+            return rank_top_k(rounds, &sizes);
         }
-        _ => Times::default(),
+        let collective = Collective::of_name(collective).ok_or("rank takes reduce, all_reduce or all_reduce_top_k")?;
+        return rank(collective, rounds, &sizes);
+    }
+    if let [_, word, what] = arguments.as_slice()
+        && (word.as_str(), what.as_str()) == ("rank", "constants")
+    {
+        let world = World::init()?;
+        if let Some(found) = constants::measure(&world.communicator())? {
+            println!("{CONSTANTS} {}", serde_json::to_string(&found)?);
+        }
+        return Ok(());
+    }
+    let mut options = Options::parse();
+    if options.quick {
+        (options.turns, options.rounds) = (1, 1);
+    }
+    let mut record = match &options.record {
+        Some(path) if path.exists() => Record::from_text(&std::fs::read_to_string(path)?)
+            .map_err(|error| format!("{}: {error}", path.display()))?,
+        _ => Record::default(),
     };
     if let (Some(file), false) = (&options.hostfile, options.show) {
         // Beside this program, which every host must see anyway.
         let own = std::env::current_exe()?;
         let folder = own.with_file_name(format!("two-hop-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
-        let result = Hosts::new(file, &folder).and_then(|hosts| measure(&options, &own, &folder, &hosts, &mut times));
+        let result = Hosts::new(file, &folder).and_then(|hosts| measure(&options, &own, &folder, &hosts, &mut record));
         std::fs::remove_dir_all(&folder)?;
         result?;
     }
-    print!("{}", report::table(&times));
+    println!(
+        "{} hosts of {} ranks; ms, in brackets how many times as long as two hops, pipelined",
+        record.hosts, record.ranks_a_host
+    );
+    print!("{}\n{}", report::table(&record), report::predictions(&record));
+    if let Some(constants) = &record.constants {
+        println!(
+            "to simulate these hosts: rsrun simulate --rate {:.1}Mbit --latency {:.0}us --overhead 0us --machine {} ...",
+            constants.rate * 8e-6,
+            constants.latency * 1e6,
+            constants.option()
+        );
+    }
     if let Some(path) = &options.plot {
-        std::fs::write(path, report::svg(&times)?).map_err(|error| format!("{}: {error}", path.display()))?;
+        std::fs::write(path, report::svg(&record)?).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(())
 }
 
-/// A rank of ours. Values are small whole numbers, so that every order of adding gives the same sum.
+/// A rank of ours: COLLECTIVE ROUNDS BYTES... Values are small whole numbers, so that every order of adding gives the same sum.
 fn rank(collective: Collective, rounds: usize, sizes: &[usize]) -> Result<(), Failure> {
     let world = World::init()?;
     let comm = world.communicator();
@@ -137,30 +177,75 @@ fn rank(collective: Collective, rounds: usize, sizes: &[usize]) -> Result<(), Fa
     Ok(())
 }
 
-fn measure(options: &Options, own: &Path, folder: &Path, hosts: &Hosts, times: &mut Times) -> Result<(), Failure> {
+/// As [`rank`], of a compressed sum: one element of a hundred is large, and goes at once; the others are kept back.
+fn rank_top_k(rounds: usize, sizes: &[usize]) -> Result<(), Failure> {
+    const EVERY: usize = 100;
+    let world = World::init()?;
+    let comm = world.communicator();
+    let (rank, size) = (comm.rank(), comm.size());
+    let value = |rank: usize, index: usize| match index % EVERY {
+        0 => 4096.0 + ((rank + index) % 8) as f32,
+        _ => ((rank + index) % 8) as f32,
+    };
+    let sum_of = |index: usize| (0..size).map(|rank| value(rank, index)).sum::<f32>();
+    for &bytes in sizes {
+        let length = bytes / 4;
+        let data: Vec<f32> = (0..length).map(|index| value(rank, index)).collect();
+        let mut result = vec![0.0f32; length];
+        let mut compressed = Compressed::new(&comm, length, TopK { keep: 1.0 / EVERY as f64, ..TopK::default() })?;
+        for round in usize::from(bytes != sizes[0])..=rounds {
+            result.copy_from_slice(&data);
+            comm.barrier()?;
+            let begun = Instant::now();
+            compressed.all_reduce(&mut result)?;
+            let took = begun.elapsed().as_secs_f64();
+            comm.barrier()?;
+            let right = |index: usize| if index % EVERY == 0 { sum_of(index) } else { 0.0 };
+            if let Some(wrong) =
+                (0..length.min(100 * EVERY)).find(|&index| result[index].to_bits() != right(index).to_bits())
+            {
+                return Err(format!("element {wrong} is {} instead of {}", result[wrong], right(wrong)).into());
+            }
+            let longest = comm.gather(&[took], 0)?.map(|all| all.into_iter().fold(0.0, f64::max));
+            if let Some(longest) = longest.filter(|_| round > 0) {
+                println!("{MARKER} {bytes} {longest:.6}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn measure(options: &Options, own: &Path, folder: &Path, hosts: &Hosts, record: &mut Record) -> Result<(), Failure> {
     let rsrun = own.with_file_name("rsrun");
     if !rsrun.is_file() {
         return Err(format!("{} is not there: cargo build --release -p rsrun", rsrun.display()).into());
     }
     let sizes = sizes::parse(&options.sizes)?;
+    (record.hosts, record.ranks_a_host) = (hosts.count(), options.width);
+    record.queue = options.queue.map(|packets| f64::from(packets) * 1514.0).or(record.queue);
+    let starter = Starter { rsrun, own: own.into(), folder: folder.into(), hosts };
     let wanted = |case: &&Case| options.only.is_empty() || options.only.iter().any(|word| case.title().contains(word));
+    eprintln!("constants of these hosts");
+    record.constants = Some(starter.constants(options)?);
+    std::fs::write(starter.table(), predict::table(record).to_string())?;
     let mut left_out: Vec<String> = Vec::new();
     let mut failed = 0;
     for turn in 0..options.turns {
         for case in CASES.iter().filter(wanted) {
-            let sizes: Vec<usize> = sizes.iter().copied().filter(|bytes| *bytes <= case.up_to).collect();
+            let up_to = if options.quick && case.is_slow() { case.up_to / 8 } else { case.up_to };
+            let sizes: Vec<usize> = sizes.iter().copied().filter(|bytes| *bytes <= up_to).collect();
             if left_out.contains(&case.title()) || sizes.is_empty() {
                 continue;
             }
             eprintln!("turn {} of {}: {}", turn + 1, options.turns, case.title());
-            let Some(start) = start(case, &rsrun, own, folder, hosts, options.ranks)? else {
-                eprintln!("    left out: its launcher or compiler is not installed (cargo xtask peers setup)");
+            let Some(start) = starter.start(case, record.hosts, options.width)? else {
+                eprintln!("    left out: its launcher or compiler is not installed (cargo xtask peers setup openmpi)");
                 left_out.push(case.title());
                 continue;
             };
             match once(options, case, start, &sizes) {
-                Ok(found) => found.into_iter().for_each(|(bytes, seconds)| times.add(case, bytes, seconds)),
-                Err(error) if matches!(case.library, Library::Own(_)) => {
+                Ok(found) => found.into_iter().for_each(|(bytes, seconds)| record.add(case, bytes, seconds)),
+                Err(error) if !matches!(case.library, Library::OpenMpi(_)) => {
                     eprintln!("    failed: {error}");
                     failed += 1;
                 }
@@ -169,75 +254,110 @@ fn measure(options: &Options, own: &Path, folder: &Path, hosts: &Hosts, times: &
                     left_out.push(case.title());
                 }
             }
-            if let Some(path) = &options.record {
-                std::fs::write(path, times.to_text()).map_err(|error| format!("{}: {error}", path.display()))?;
+            keep(options, record)?;
+        }
+    }
+    eprintln!("predictions");
+    for case in CASES {
+        for bytes in record.sizes() {
+            let predicted = record.row(case, bytes).and_then(|_| predict::predict(record, case, bytes));
+            let title = case.title();
+            if let Some(row) = record.rows.iter_mut().find(|row| row.case == title && row.bytes == bytes) {
+                row.predicted = predicted;
             }
         }
     }
+    keep(options, record)?;
     // Times that others have are worth keeping.
     if failed > 0 { Err(format!("{failed} of our own runs failed").into()) } else { Ok(()) }
 }
 
-/// The command that starts the ranks of a case, up to the arguments of the program; `None` where a peer is missing.
-fn start(
-    case: &Case,
-    rsrun: &Path,
-    own: &Path,
-    folder: &Path,
-    hosts: &Hosts,
-    ranks: usize,
-) -> Result<Option<Vec<OsString>>, Failure> {
-    let text = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-    let n = ranks.to_string();
-    let (launcher, compiler, options) = match case.library {
-        Library::Own(settings) => {
-            let mut command: Vec<OsString> = vec![rsrun.into()];
-            command.extend(text(&["-n", &n, "-hostfile"]));
-            command.push(hosts.file().into());
-            settings.iter().for_each(|setting| command.extend(text(&["--set", setting])));
-            command.push(own.into());
-            command.push("rank".into());
-            return Ok(Some(command));
-        }
-        Library::OpenMpi(options) => {
-            let mut all = text(&["--oversubscribe", "--allow-run-as-root", "--bind-to", "none"]);
-            all.extend(text(&["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"]));
-            all.extend(text(options));
-            ("mpirun.openmpi", "mpicc.openmpi", all)
-        }
-        Library::Mpich => ("mpiexec.hydra", "mpicc.mpich", Vec::new()),
-    };
-    let program = folder.join(compiler.replace('.', "-"));
-    if !program.is_file() {
-        let source = folder.join("two_hop.c");
-        std::fs::write(&source, C_PROGRAM)?;
-        let built =
-            Command::new(compiler).arg("-O2").arg("-o").arg(&program).arg(&source).stderr(Stdio::null()).status();
-        if !built.is_ok_and(|status| status.success()) {
-            return Ok(None);
-        }
+fn keep(options: &Options, record: &Record) -> Result<(), Failure> {
+    let Some(path) = &options.record else { return Ok(()) };
+    let text = record.to_text()?;
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// What starts ranks.
+struct Starter<'a> {
+    rsrun: PathBuf,
+    own: PathBuf,
+    folder: PathBuf,
+    hosts: &'a Hosts,
+}
+
+impl Starter<'_> {
+    /// The tuning table with the measured constants, which all ranks of ours get.
+    fn table(&self) -> PathBuf {
+        self.folder.join("table")
     }
-    let mut command = text(&[launcher]);
-    command.extend(options);
-    command.extend(hosts.options(launcher));
-    command.extend(text(&["-n", &n]));
-    command.push(program.into());
-    Ok(Some(command))
+
+    fn rsrun(&self, ranks: usize) -> Vec<OsString> {
+        let mut command: Vec<OsString> = vec![(&self.rsrun).into()];
+        command.extend(["-n", &ranks.to_string(), "-hostfile"].map(OsString::from));
+        command.push(self.hosts.file().into());
+        command
+    }
+
+    fn constants(&self, options: &Options) -> Result<Constants, Failure> {
+        let mut command = self.rsrun(self.hosts.count() * options.width);
+        command.extend([self.own.clone().into(), "rank".into(), "constants".into()]);
+        let said = output(options.limit, command)?;
+        let line = said.lines().find_map(|line| line.strip_prefix(CONSTANTS));
+        Ok(serde_json::from_str(line.ok_or("the ranks measured no constants")?)?)
+    }
+
+    /// The command that starts the ranks of a case, up to the arguments of the program; `None` where a peer is missing.
+    fn start(&self, case: &Case, hosts: usize, width: usize) -> Result<Option<Vec<OsString>>, Failure> {
+        let ranks = if case.ranks == Ranks::All { hosts * width } else { hosts };
+        let settings: &[&str] = if let Library::Own(settings) = case.library { settings } else { &[] };
+        let options = match case.library {
+            Library::Own(_) | Library::TopK => {
+                let mut command = self.rsrun(ranks);
+                if case.ranks == Ranks::OneAHost {
+                    command.extend(["--map-by", "node"].map(OsString::from));
+                }
+                command.extend(["--set".into(), {
+                    let mut setting = OsString::from("collectives.table_file=");
+                    setting.push(self.table());
+                    setting
+                }]);
+                settings.iter().for_each(|setting| command.extend(["--set", setting].map(OsString::from)));
+                command.extend([self.own.clone().into(), "rank".into()]);
+                return Ok(Some(command));
+            }
+            Library::OpenMpi(options) => options,
+        };
+        let program = self.folder.join("two-hop-openmpi");
+        if !program.is_file() {
+            let source = self.folder.join("two_hop.c");
+            std::fs::write(&source, C_PROGRAM)?;
+            let mut compiler = Command::new("mpicc.openmpi");
+            let built = compiler.arg("-O2").arg("-o").arg(&program).arg(&source).stderr(Stdio::null()).status();
+            if !built.is_ok_and(|status| status.success()) {
+                return Ok(None);
+            }
+        }
+        let mut command: Vec<OsString> = vec!["mpirun.openmpi".into()];
+        // Its ranks would spin, as the hostfile promises each a processor; they share two.
+        let general =
+            ["--oversubscribe", "--allow-run-as-root", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"];
+        command.extend(general.map(OsString::from));
+        command.extend(["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"].map(OsString::from));
+        command.extend(options.iter().map(OsString::from));
+        command.extend(self.hosts.options("mpirun.openmpi"));
+        command.extend(["-n", &ranks.to_string()].map(OsString::from));
+        command.push(program.into());
+        Ok(Some(command))
+    }
 }
 
 /// Runs a case to its end; sizes and seconds of its rounds.
 fn once(options: &Options, case: &Case, start: Vec<OsString>, sizes: &[usize]) -> Result<Vec<(usize, f64)>, Failure> {
-    let mut command = Command::new("timeout");
-    command.args(["--kill-after", "5", &options.limit.to_string()]).args(start);
-    command.args([case.collective.name(), &options.rounds.to_string()]).args(sizes.iter().map(usize::to_string));
-    let output = command.stdin(Stdio::null()).output()?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        let last: Vec<&str> = errors.lines().rev().filter(|line| !line.trim().is_empty()).take(5).collect();
-        let reason = last.into_iter().rev().collect::<Vec<_>>().join("\n    ");
-        return Err(format!("{} ({}; {} s at most)\n    {reason}", case.title(), output.status, options.limit).into());
-    }
-    let said = String::from_utf8_lossy(&output.stdout);
+    let mut command = start;
+    command.extend([case.word(), &options.rounds.to_string()].map(OsString::from));
+    command.extend(sizes.iter().map(|bytes| OsString::from(bytes.to_string())));
+    let said = output(options.limit, command).map_err(|error| format!("{} ({error})", case.title()))?;
     let found: Vec<(usize, f64)> = said
         .lines()
         .filter_map(|line| {
@@ -249,4 +369,18 @@ fn once(options: &Options, case: &Case, start: Vec<OsString>, sizes: &[usize]) -
         return Ok(found);
     }
     Err(format!("{}: {} times instead of {}", case.title(), found.len(), sizes.len() * options.rounds).into())
+}
+
+/// What a command writes, if it succeeds within so many seconds.
+fn output(limit: u64, command: Vec<OsString>) -> Result<String, Failure> {
+    let mut timed = Command::new("timeout");
+    timed.args(["--kill-after", "5", &limit.to_string()]).args(command);
+    let output = timed.stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last: Vec<&str> = errors.lines().rev().filter(|line| !line.trim().is_empty()).take(5).collect();
+    let reason = last.into_iter().rev().collect::<Vec<_>>().join("\n    ");
+    Err(format!("{}; {limit} s at most\n    {reason}", output.status).into())
 }

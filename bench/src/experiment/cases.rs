@@ -7,10 +7,19 @@ use super::record::Collective;
 pub enum Library {
     /// This project: settings `collectives.NAME=VALUE`.
     Own(&'static [&'static str]),
+    /// This project's compressed sum: of a hundredth of the entries, exact within hosts.
+    TopK,
     /// Open MPI: options of `mpirun`.
     OpenMpi(&'static [&'static str]),
-    /// MPICH.
-    Mpich,
+}
+
+/// Which ranks take part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ranks {
+    /// All of them.
+    All,
+    /// One of each host.
+    OneAHost,
 }
 
 /// One way to do a collective.
@@ -22,6 +31,8 @@ pub struct Case {
     pub collective: Collective,
     /// By whom.
     pub library: Library,
+    /// By which ranks.
+    pub ranks: Ranks,
     /// Above so many bytes it takes too long to wait for.
     pub up_to: usize,
     /// Whether the pipelined two-hop algorithm is held against it.
@@ -29,11 +40,12 @@ pub struct Case {
 }
 
 const fn own(name: &'static str, collective: Collective, settings: &'static [&'static str]) -> Case {
-    Case { name, collective, library: Library::Own(settings), up_to: usize::MAX, baseline: false }
+    let library = Library::Own(settings);
+    Case { name, collective, library, ranks: Ranks::All, up_to: usize::MAX, baseline: false }
 }
 
 const fn other(name: &'static str, collective: Collective, library: Library) -> Case {
-    Case { name, collective, library, up_to: 4 << 20, baseline: false }
+    Case { name, collective, library, ranks: Ranks::All, up_to: 4 << 20, baseline: false }
 }
 
 const HAN: Library = Library::OpenMpi(&["--mca", "coll_han_priority", "100"]);
@@ -42,12 +54,16 @@ const HAN: Library = Library::OpenMpi(&["--mca", "coll_han_priority", "100"]);
 pub const CASES: &[Case] = &[
     Case { up_to: 4 << 20, baseline: true, ..own("flat, linear", Collective::Reduce, &["collectives.reduce=linear"]) },
     Case { baseline: true, ..own("flat, binomial", Collective::Reduce, &["collectives.reduce=binomial"]) },
-    own("two hops, trees", Collective::Reduce, &["collectives.reduce=two_hop"]),
+    own(
+        "two hops, one piece",
+        Collective::Reduce,
+        &["collectives.reduce=two_hop", "collectives.chunk_bytes=1073741824", "collectives.segment_bytes=1073741824"],
+    ),
     own("two hops, pipelined", Collective::Reduce, &["collectives.reduce=two_hop_chain"]),
+    Case { ranks: Ranks::OneAHost, ..own("between hosts alone", Collective::Reduce, &["collectives.reduce=chain"]) },
     own("automatic choice", Collective::Reduce, &[]),
     other("Open MPI", Collective::Reduce, Library::OpenMpi(&[])),
     other("Open MPI, han", Collective::Reduce, HAN),
-    other("MPICH", Collective::Reduce, Library::Mpich),
     Case {
         up_to: 4 << 20,
         baseline: true,
@@ -58,20 +74,30 @@ pub const CASES: &[Case] = &[
     own(
         "two hops, one piece",
         Collective::AllReduce,
-        &["collectives.all_reduce=two_hop_ring", "collectives.chunk_bytes=1073741824"],
+        &[
+            "collectives.all_reduce=two_hop_ring",
+            "collectives.chunk_bytes=1073741824",
+            "collectives.segment_bytes=1073741824",
+        ],
     ),
-    own("two hops, doubling", Collective::AllReduce, &["collectives.all_reduce=two_hop"]),
     own("two hops, pipelined", Collective::AllReduce, &["collectives.all_reduce=two_hop_ring"]),
     own(
         "two hops, pipelined, 2 leaders",
         Collective::AllReduce,
         &["collectives.all_reduce=two_hop_ring", "collectives.leaders=2"],
     ),
+    Case {
+        ranks: Ranks::OneAHost,
+        ..own("between hosts alone", Collective::AllReduce, &["collectives.all_reduce=segmented_ring"])
+    },
+    other("two hops, top-k of 1 %", Collective::AllReduce, Library::TopK),
     own("automatic choice", Collective::AllReduce, &[]),
     other("Open MPI", Collective::AllReduce, Library::OpenMpi(&[])),
     other("Open MPI, han", Collective::AllReduce, HAN),
-    other("MPICH", Collective::AllReduce, Library::Mpich),
 ];
+
+/// The word for [`Library::TopK`].
+pub const TOP_K: &str = "all_reduce_top_k";
 
 /// The name of the case that is held against the baselines.
 pub const PIPELINED: &str = "two hops, pipelined";
@@ -81,6 +107,18 @@ impl Case {
     #[must_use]
     pub fn title(&self) -> String {
         format!("{}: {}", self.collective.name(), self.name)
+    }
+
+    /// What its program is told to do.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        if self.library == Library::TopK { TOP_K } else { self.collective.name() }
+    }
+
+    /// Whether a round of a large size takes many times as long as of the others: everyone's data crosses one link.
+    #[must_use]
+    pub fn is_slow(&self) -> bool {
+        self.name == "flat, linear"
     }
 }
 

@@ -4,5 +4,7 @@
 //! shown of them. Starts nothing.
 
 pub mod cases;
+pub mod constants;
+pub mod predict;
 pub mod record;
 pub mod report;

@@ -1,10 +1,10 @@
-//! What has been measured, as lines of text that further runs append to: `COLLECTIVE BYTES SECONDS CASE`.
+//! What has been measured, as JSON that further runs add to.
 
 use super::cases::Case;
+use super::constants::Constants;
 use crate::measure::median;
 use crate::port::Failure;
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use serde::{Deserialize, Serialize};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,65 +35,85 @@ impl Collective {
     }
 }
 
-/// Times in seconds, by title of the case and bytes.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Times(BTreeMap<(String, usize), Vec<f64>>);
+/// Everything that was measured on one set of hosts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Hosts.
+    pub hosts: usize,
+    /// Ranks of each.
+    pub ranks_a_host: usize,
+    /// Bytes that wait at a port of the switch at most, where that is known.
+    pub queue: Option<f64>,
+    /// What messages cost there.
+    pub constants: Option<Constants>,
+    /// The times.
+    pub rows: Vec<Row>,
+}
 
-impl Times {
-    /// Reads what [`Times::to_text`] wrote.
+/// One way to do it at one size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The title of the case.
+    pub case: String,
+    /// Bytes of a rank.
+    pub bytes: usize,
+    /// Of each round.
+    pub seconds: Vec<f64>,
+    /// Their median.
+    pub median: f64,
+    /// What the simulator says.
+    pub predicted: Option<f64>,
+}
+
+impl Record {
+    /// Reads what [`Record::to_text`] wrote.
     ///
     /// # Errors
-    /// A line that is none of its own, with its number.
-    pub fn from_text(text: &str) -> Result<Times, Failure> {
-        let mut times = Times::default();
-        for (number, line) in text.lines().enumerate() {
-            let mut words = line.splitn(4, ' ');
-            let mut word = || words.next().unwrap_or_default();
-            let (collective, bytes, seconds, name) = (word(), word(), word(), word());
-            match (Collective::of_name(collective), bytes.parse(), seconds.parse::<f64>()) {
-                (Some(collective), Ok(bytes), Ok(seconds)) if seconds > 0.0 && !name.is_empty() => {
-                    times.0.entry((format!("{}: {name}", collective.name()), bytes)).or_default().push(seconds);
-                }
-                _ => return Err(format!("line {}: '{line}' is not COLLECTIVE BYTES SECONDS CASE", number + 1).into()),
-            }
-        }
-        Ok(times)
+    /// It is not.
+    pub fn from_text(text: &str) -> Result<Record, Failure> {
+        Ok(serde_json::from_str(text)?)
     }
 
-    /// As lines, to be read again.
-    #[must_use]
-    pub fn to_text(&self) -> String {
-        let mut text = String::new();
-        for ((title, bytes), times) in &self.0 {
-            let Some((collective, name)) = title.split_once(": ") else { continue };
-            for seconds in times {
-                let _ = writeln!(text, "{collective} {bytes} {seconds:.6} {name}");
-            }
-        }
-        text
+    /// As JSON, to be read again.
+    ///
+    /// # Errors
+    /// A time is not a number.
+    pub fn to_text(&self) -> Result<String, Failure> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
     /// Adds a round of a case.
     pub fn add(&mut self, case: &Case, bytes: usize, seconds: f64) {
-        self.0.entry((case.title(), bytes)).or_default().push(seconds);
+        let title = case.title();
+        let found = self.rows.iter().position(|row| row.case == title && row.bytes == bytes);
+        let row = match found {
+            Some(index) => &mut self.rows[index],
+            None => {
+                self.rows.push(Row { case: title, bytes, seconds: Vec::new(), median: 0.0, predicted: None });
+                self.rows.last_mut().unwrap_or_else(|| unreachable!("it was pushed"))
+            }
+        };
+        row.seconds.push(seconds);
+        row.median = median(row.seconds.clone()).unwrap_or(seconds);
+    }
+
+    /// What there is of a case at a size.
+    #[must_use]
+    pub fn row(&self, case: &Case, bytes: usize) -> Option<&Row> {
+        let title = case.title();
+        self.rows.iter().find(|row| row.case == title && row.bytes == bytes)
     }
 
     /// The median of all rounds.
     #[must_use]
     pub fn median(&self, case: &Case, bytes: usize) -> Option<f64> {
-        median(self.0.get(&(case.title(), bytes))?.clone())
-    }
-
-    /// How many rounds there are of a case.
-    #[must_use]
-    pub fn rounds(&self, case: &Case, bytes: usize) -> usize {
-        self.0.get(&(case.title(), bytes)).map_or(0, Vec::len)
+        self.row(case, bytes).map(|row| row.median)
     }
 
     /// All sizes, in order.
     #[must_use]
     pub fn sizes(&self) -> Vec<usize> {
-        let mut sizes: Vec<usize> = self.0.keys().map(|(_, bytes)| *bytes).collect();
+        let mut sizes: Vec<usize> = self.rows.iter().map(|row| row.bytes).collect();
         sizes.sort_unstable();
         sizes.dedup();
         sizes
@@ -107,23 +127,18 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_again_and_rounds_are_added_to_it() {
-        let mut times = Times::default();
+        let mut record = Record { hosts: 12, ranks_a_host: 8, ..Record::default() };
         for seconds in [0.5, 0.25, 4.0] {
-            times.add(&CASES[0], 1024, seconds);
+            record.add(&CASES[0], 1024, seconds);
         }
-        times.add(&CASES[1], 8, 1.0);
-        let read = Times::from_text(&times.to_text()).expect("its own lines");
-        assert_eq!(read, times);
-        assert_eq!((read.median(&CASES[0], 1024), read.rounds(&CASES[0], 1024)), (Some(0.5), 3));
+        record.add(&CASES[1], 8, 1.0);
+        let mut read = Record::from_text(&record.to_text().expect("numbers")).expect("its own text");
+        assert_eq!(read, record);
+        assert_eq!(read.median(&CASES[0], 1024), Some(0.5));
         assert_eq!(read.sizes(), [8, 1024]);
         assert_eq!(read.median(&CASES[1], 1024), None);
-    }
-
-    #[test]
-    fn a_line_that_is_no_measurement_is_named() {
-        for line in ["reduce 8 x flat", "gather 8 1.0 flat", "reduce 8 1.0", "reduce 8 0.0 flat", ""] {
-            let error = Times::from_text(&format!("reduce 8 1.0 flat, linear\n{line}\n")).expect_err("damaged");
-            assert!(error.to_string().starts_with("line 2: "), "{error}");
-        }
+        read.add(&CASES[1], 8, 3.0);
+        assert_eq!(read.row(&CASES[1], 8).map(|row| row.seconds.len()), Some(2));
+        assert!(Record::from_text("reduce 8 1.0").is_err());
     }
 }

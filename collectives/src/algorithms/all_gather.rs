@@ -1,6 +1,6 @@
 //! All-gather: everyone's input becomes a block of everyone's output.
 
-use super::{Algorithm, Restriction, Shape, whole};
+use super::{Algorithm, Restriction, Shape, broadcast, whole};
 use crate::compose::{Blocks, Builder, Group};
 use crate::schedule::{Schedule, ScheduleError, Slice};
 
@@ -11,7 +11,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         source: "Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005",
         pieces: whole,
         cost: |model, load| load.neighbours(model, load.bytes),
-        build: |shape| in_blocks(shape, |b, group, blocks| ring(b, group, blocks, group.rank(), b.input())),
+        build: |shape| in_blocks(shape, |b, group, blocks| ring(b, group, blocks, group.rank(), b.input(), usize::MAX)),
     },
     Algorithm {
         name: "recursive_doubling",
@@ -51,14 +51,21 @@ fn in_blocks(shape: &Shape<'_>, emit: fn(&mut Builder, &Group<'_>, &Blocks)) -> 
 }
 
 /// A ring: everyone passes on what came last, beginning with block `owned`, which this rank has and which also lies in
-/// `own`. Rank r + 1 must own block `owned + 1`. There are as many blocks as ranks.
+/// `own`. Rank r + 1 must own block `owned + 1`. There are as many blocks as ranks. Longer ones travel in segments of at
+/// most `segment` elements.
 ///
 /// Cost: `(p - 1) (latency + overhead + n beta)`; each rank talks to two neighbours only.
-pub fn ring(b: &mut Builder, group: &Group<'_>, blocks: &Blocks, owned: usize, own: Slice) {
+pub fn ring(b: &mut Builder, group: &Group<'_>, blocks: &Blocks, owned: usize, own: Slice, segment: usize) {
     let size = group.size();
     for round in 0..size.saturating_sub(1) {
-        b.send(group.ahead(1), if round == 0 { own } else { blocks.block((owned + size - round) % size) });
-        b.receive(group.behind(1), blocks.block((owned + size - round - 1) % size));
+        let sent = if round == 0 { own } else { blocks.block((owned + size - round) % size) };
+        for piece in broadcast::pieces(sent, segment) {
+            b.send(group.ahead(1), piece);
+        }
+        let next = blocks.block((owned + size - round - 1) % size);
+        for piece in broadcast::pieces(next, segment) {
+            b.receive(group.behind(1), piece);
+        }
     }
 }
 

@@ -13,7 +13,7 @@ pub use recursive_doubling::recursive_doubling;
 pub use ring::ring;
 
 use super::two_hop::Between;
-use super::{Algorithm, Load, Pipeline, Restriction, Shape, broadcast, reduce, whole};
+use super::{Algorithm, Load, Pieces, Pipeline, Restriction, Shape, broadcast, reduce, whole};
 use crate::compose::{Builder, Group};
 use crate::price::Model;
 use crate::schedule::{Schedule, ScheduleError, Slice};
@@ -51,7 +51,15 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         source: "Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009",
         pieces: whole,
         cost: ring_cost,
-        build: |shape| build(shape, ring),
+        build: |shape| build(shape, |b, group, data| ring(b, group, data, usize::MAX)),
+    },
+    Algorithm {
+        name: "segmented_ring",
+        restrictions: &[Restriction::CommutativeOnly],
+        source: "the same with blocks in segments, as Open MPI's segmented ring: a block is passed on while it comes in",
+        pieces: |model, load| Pieces::alike(ring_segments(model, load)),
+        cost: segmented_ring_cost,
+        build: |shape| build(shape, |b, group, data| ring(b, group, data, shape.parameters.segment)),
     },
     Algorithm {
         name: "rabenseifner",
@@ -65,15 +73,15 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "two_hop",
         restrictions: &[Restriction::TwoLevels, Restriction::CommutativeUnlessRuns],
         source: "Luo et al.: HAN, 2020; Bayatpour et al.: DPML, 2017 (several leaders); recursive doubling between groups",
-        pieces: |model, load| two_hop_stages(model, load, doubling_cost).pieces(load.bytes),
+        pieces: |model, load| Pieces::alike(two_hop_stages(model, load, doubling_cost).pieces(load.bytes)),
         cost: |model, load| two_hop_stages(model, load, doubling_cost).cost(load.bytes),
-        build: |shape| build_two_hop(shape, recursive_doubling),
+        build: |shape| build_two_hop(shape, |b, group, data, _| recursive_doubling(b, group, data)),
     },
     Algorithm {
         name: "two_hop_ring",
         restrictions: &[Restriction::TwoLevels, Restriction::CommutativeOnly],
         source: "the same with a ring of the groups: each link between groups carries the data twice, whatever their number",
-        pieces: |model, load| two_hop_stages(model, load, ring_cost).pieces(load.bytes),
+        pieces: ring_in_two_hops,
         cost: |model, load| two_hop_stages(model, load, ring_cost).cost(load.bytes),
         build: |shape| build_two_hop(shape, ring),
     },
@@ -102,6 +110,25 @@ fn ring_cost(model: &Model, load: &Load) -> f64 {
     2.0 * load.neighbours(model, block) + (load.size - 1.0) * model.reduction(block)
 }
 
+/// Segments of all data: one of a block takes a link four times as long as what a message costs whatever its length.
+fn ring_segments(model: &Model, load: &Load) -> f64 {
+    (load.bytes * model.per_byte / (4.0 * (model.latency + model.overhead))).max(load.size)
+}
+
+/// A round waits for one segment of the block before, and each segment costs its overhead; all but the last reduction of a
+/// block overlap.
+fn segmented_ring_cost(model: &Model, load: &Load) -> f64 {
+    let (block, segments) = (load.bytes / load.size, ring_segments(model, load) / load.size);
+    let overheads = 2.0 * (load.size - 1.0) * (segments - 1.0) * model.overhead;
+    2.0 * load.neighbours(model, block) + overheads + (load.size - 1.0) * model.reduction(block / segments)
+}
+
+/// Chunks as the stages want them; between the groups their blocks in segments.
+fn ring_in_two_hops(model: &Model, load: &Load) -> Pieces {
+    let chunks = two_hop_stages(model, load, ring_cost).pieces(load.bytes);
+    Pieces { segments: ring_segments(model, &load.of_leaders()).max(chunks), chunks }
+}
+
 /// Into the leaders, between them, out of them.
 fn two_hop_stages(model: &Model, load: &Load, between: fn(&Model, &Load) -> f64) -> Pipeline<impl Fn(f64) -> [f64; 3]> {
     let (model, inside, leaders, rounds) = (*model, load.inside, load.of_leaders(), load.width.log2().ceil());
@@ -116,7 +143,7 @@ fn two_hop_stages(model: &Model, load: &Load, between: fn(&Model, &Load) -> f64)
 
 fn build_two_hop(shape: &Shape<'_>, between: Between) -> Result<Schedule, ScheduleError> {
     let hops = shape.two_hop();
-    build(shape, |b, _, data| hops.all_reduce(b, data, shape.leaders, between))
+    build(shape, |b, _, data| hops.all_reduce(b, data, shape.parameters.leaders, between))
 }
 
 fn build(shape: &Shape<'_>, emit: impl FnOnce(&mut Builder, &Group<'_>, Slice)) -> Result<Schedule, ScheduleError> {

@@ -1,6 +1,6 @@
 //! Broadcast: from the root's slice to the same slice of every rank.
 
-use super::{Algorithm, Load, Restriction, children, parent, whole};
+use super::{Algorithm, Load, Pieces, Restriction, children, parent, whole};
 use crate::compose::{Builder, Group};
 use crate::price::Model;
 use crate::schedule::Slice;
@@ -36,7 +36,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "chain",
         restrictions: &[],
         source: "Pjesivac-Grbovic et al.: Performance analysis of MPI collective operations, 2005 (pipeline)",
-        pieces: segments,
+        pieces: |model, load| Pieces::alike(segments(model, load)),
         cost: |model, load| {
             let segments = segments(model, load);
             let message = model.message(load.bytes / segments);
@@ -45,7 +45,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         build: |shape| {
             let mut b = shape.in_place();
             let data = b.output();
-            chain(&mut b, &shape.group(), shape.root, data, shape.segment);
+            chain(&mut b, &shape.group(), shape.root, data, shape.parameters.segment);
             b.finish()
         },
     },
@@ -53,7 +53,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "two_hop",
         restrictions: &[Restriction::TwoLevels],
         source: "Graham et al.: Cheetah, 2011 (between groups first, then inside them)",
-        pieces: two_hop_pieces,
+        pieces: |model, load| Pieces::in_two_hops(two_hop_pieces(model, load), load),
         cost: two_hop_cost,
         build: |shape| {
             let mut b = shape.in_place();

@@ -143,12 +143,27 @@ pub struct Shape<'a> {
     pub root: usize,
     /// Elements per rank: see [`Collective`].
     pub elements: usize,
-    /// The most elements of one message of the algorithms that cut the data for a pipeline; others ignore it.
-    pub segment: usize,
     /// Which ranks belong together, for the algorithms in two hops; others ignore it.
     pub groups: &'a Groups,
+    /// What else there is to choose.
+    pub parameters: Parameters,
+}
+
+/// What an algorithm can be told besides the call: each ignores what it has no use for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Parameters {
+    /// The most elements of one message of the algorithms that cut the data for a pipeline; in two hops of a message
+    /// between the groups.
+    pub segment: usize,
+    /// The most elements that a group combines at once in algorithms in two hops.
+    pub chunk: usize,
     /// How many ranks of each group lead, each its share of the data, in algorithms that can have several.
     pub leaders: usize,
+}
+
+impl Parameters {
+    /// The data in one piece, and one leader.
+    pub const WHOLE: Parameters = Parameters { segment: usize::MAX, chunk: usize::MAX, leaders: 1 };
 }
 
 impl Shape<'_> {
@@ -157,7 +172,7 @@ impl Shape<'_> {
     }
 
     fn two_hop(&self) -> TwoHop<'_> {
-        TwoHop::new(self.groups, self.rank, self.segment)
+        TwoHop::new(self.groups, self.rank, self.parameters.chunk, self.parameters.segment)
     }
 
     /// A builder with the buffers of a collective that works on the output alone.
@@ -234,7 +249,7 @@ pub struct Algorithm {
     /// The paper or the program that it comes from.
     pub source: &'static str,
     /// Into how many pieces the model would cut the data.
-    pieces: fn(&Model, &Load) -> f64,
+    pieces: fn(&Model, &Load) -> Pieces,
     cost: fn(&Model, &Load) -> f64,
     build: fn(&Shape<'_>) -> Result<Schedule, ScheduleError>,
 }
@@ -275,16 +290,17 @@ impl Algorithm {
         (self.cost)(network.outermost(groups), &Load::new(network, groups, bytes))
     }
 
-    /// The most elements of a message that the network finds best, for algorithms that cut the data; else all of them.
+    /// What the cost formulas find best on a network: pieces for algorithms that cut the data, else all of it; one leader.
     #[must_use]
-    pub fn segment(&self, network: &Network, groups: &Groups, elements: usize, element_bytes: usize) -> usize {
+    pub fn parameters(&self, network: &Network, groups: &Groups, elements: usize, element_bytes: usize) -> Parameters {
         if groups.size() <= 1 {
-            return elements.max(1);
+            return Parameters { segment: elements.max(1), chunk: elements.max(1), leaders: 1 };
         }
         let load = Load::new(network, groups, elements.saturating_mul(element_bytes));
+        let Pieces { segments, chunks } = (self.pieces)(network.outermost(groups), &load);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A small number, and at least 1.
-        let pieces = (self.pieces)(network.outermost(groups), &load).round() as usize;
-        elements.div_ceil(pieces.max(1)).max(1)
+        let most = |pieces: f64| elements.div_ceil((pieces.round() as usize).max(1)).max(1);
+        Parameters { segment: most(segments), chunk: most(chunks), leaders: 1 }
     }
 }
 
@@ -421,9 +437,32 @@ impl Load {
     }
 }
 
+/// Into how many pieces data is cut: segments that travel in one message, and chunks that a group combines at once, each
+/// of which is one segment or more.
+#[derive(Clone, Copy, Debug)]
+struct Pieces {
+    segments: f64,
+    chunks: f64,
+}
+
+impl Pieces {
+    /// Of an algorithm that makes no difference.
+    fn alike(pieces: f64) -> Pieces {
+        Pieces { segments: pieces, chunks: pieces }
+    }
+
+    /// Chunks for a group, where the data is in `segments`: `sqrt(n (beta + gamma) / (latency + overhead))` of what a message
+    /// costs inside.
+    fn in_two_hops(segments: f64, load: &Load) -> Pieces {
+        let Model { latency, overhead, per_byte, per_byte_reduced } = load.inside;
+        let chunks = (load.bytes * (per_byte + per_byte_reduced) / (latency + overhead)).sqrt();
+        Pieces { segments, chunks: chunks.clamp(1.0, segments.max(1.0)) }
+    }
+}
+
 /// The pieces of an algorithm that does not cut the data.
-fn whole(_: &Model, _: &Load) -> f64 {
-    1.0
+fn whole(_: &Model, _: &Load) -> Pieces {
+    Pieces::alike(1.0)
 }
 
 /// Stages that work at the same time, each on another piece of the data: seconds of each stage for so many bytes.
@@ -515,7 +554,7 @@ mod tests {
     #[test]
     fn a_root_that_does_not_exist_makes_no_schedule() {
         let groups = Groups::apart(4);
-        let shape = Shape { rank: 0, size: 4, root: 4, elements: 1, segment: 1, groups: &groups, leaders: 1 };
+        let shape = Shape { rank: 0, size: 4, root: 4, elements: 1, groups: &groups, parameters: Parameters::WHOLE };
         let broadcast = &Collective::Broadcast.algorithms()[0];
         assert_eq!(broadcast.schedule(&shape), Err(ScheduleError::Rank { rank: 4, size: 4 }));
     }
@@ -525,7 +564,8 @@ mod tests {
         for collective in [Collective::Gather, Collective::AllGather, Collective::Scatter, Collective::AllToAll] {
             for algorithm in collective.algorithms() {
                 let (groups, elements) = (Groups::apart(4), usize::MAX / 2);
-                let shape = Shape { rank: 0, size: 4, root: 0, elements, segment: 1, groups: &groups, leaders: 1 };
+                let shape =
+                    Shape { rank: 0, size: 4, root: 0, elements, groups: &groups, parameters: Parameters::WHOLE };
                 assert_eq!(algorithm.schedule(&shape), Err(ScheduleError::TooLarge), "{collective} {}", algorithm.name);
             }
         }

@@ -1,7 +1,7 @@
 //! Reduce: everyone's slice combined into one at the root.
 
 use super::two_hop::Towards;
-use super::{Algorithm, Load, Pipeline, Restriction, Shape, broadcast, children, parent, whole};
+use super::{Algorithm, Load, Pieces, Pipeline, Restriction, Shape, broadcast, children, parent, whole};
 use crate::compose::{Builder, Group};
 use crate::price::Model;
 use crate::schedule::{Schedule, ScheduleError, Side, Slice};
@@ -35,7 +35,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "chain",
         restrictions: &[Restriction::CommutativeOnly],
         source: "Pjesivac-Grbovic et al.: Performance analysis of MPI collective operations, 2005 (pipeline)",
-        pieces: broadcast::segments,
+        pieces: |model, load| Pieces::alike(broadcast::segments(model, load)),
         cost: |model, load| {
             let segments = broadcast::segments(model, load);
             let piece = load.bytes / segments;
@@ -43,7 +43,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
             load.neighbours(model, load.bytes / segments) + (segments - 1.0) * (message - model.latency)
         },
         build: |shape| {
-            let segment = shape.segment;
+            let segment = shape.parameters.segment;
             build(shape, |b, group, root, own, result| {
                 let own = broadcast::pieces(own, segment);
                 let mut result = result.map(|result| broadcast::pieces(result, segment));
@@ -57,7 +57,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "two_hop",
         restrictions: &[Restriction::TwoLevels, Restriction::CommutativeUnlessRuns],
         source: "Graham et al.: Cheetah, 2011, and Luo et al.: HAN, 2020 (a tree inside groups, a tree between them)",
-        pieces: |model, load| two_hop_stages(model, load, load.of_leaders().rounds).pieces(load.bytes),
+        pieces: |model, load| Pieces::alike(two_hop_stages(model, load, load.of_leaders().rounds).pieces(load.bytes)),
         cost: |model, load| two_hop_stages(model, load, load.of_leaders().rounds).cost(load.bytes),
         build: |shape| build_two_hop(shape, binomial_ordered),
     },
@@ -65,7 +65,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "two_hop_chain",
         restrictions: &[Restriction::TwoLevels, Restriction::CommutativeOnly],
         source: "the same with a pipelined chain of the groups: each link between groups carries the data once",
-        pieces: |model, load| two_hop_stages(model, load, 1.0).pieces(load.bytes * (load.groups - 1.0)),
+        pieces: |model, load| Pieces::in_two_hops(broadcast::segments(model, &load.of_leaders()), load),
         cost: |model, load| two_hop_chain_cost(model, load),
         build: |shape| build_two_hop(shape, chain),
     },
@@ -84,12 +84,14 @@ fn two_hop_stages(model: &Model, load: &Load, rounds: f64) -> Pipeline<impl Fn(f
     })
 }
 
-/// The first piece goes through the groups one after the other, the others follow.
+/// The first chunk is combined inside the groups, its segments go through the groups one after the other; the others follow
+/// as fast as the slower of the two stages.
 fn two_hop_chain_cost(model: &Model, load: &Load) -> f64 {
+    let Pieces { segments, chunks } = Pieces::in_two_hops(broadcast::segments(model, &load.of_leaders()), load);
     let stages = two_hop_stages(model, load, 1.0);
-    let pieces = stages.pieces(load.bytes * (load.groups - 1.0));
-    let [inside, between, _] = (stages.0)(load.bytes / pieces);
-    inside + (load.groups - 1.0) * between + (pieces - 1.0) * inside.max(between)
+    let (inside, between) = ((stages.0)(load.bytes / chunks)[0], (stages.0)(load.bytes / segments)[1]);
+    let following = ((chunks - 1.0) * inside).max((segments - 1.0) * (between - model.latency));
+    inside + (load.groups - 1.0) * between + following
 }
 
 fn build_two_hop(shape: &Shape<'_>, between: Towards) -> Result<Schedule, ScheduleError> {

@@ -1,7 +1,7 @@
 //! Scan and exclusive scan: each rank gets what the ranks up to it, or before it, combine to. All keep the order of the
 //! ranks.
 
-use super::{Algorithm, Load, Shape, broadcast, whole};
+use super::{Algorithm, Load, Pieces, Shape, broadcast, whole};
 use crate::compose::{Builder, Group, StepId};
 use crate::price::Model;
 use crate::schedule::{Schedule, ScheduleError, Side, Slice};
@@ -11,11 +11,11 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "chain",
         restrictions: &[],
         source: "each rank waits for the one before it, piece by piece",
-        pieces: broadcast::segments,
+        pieces: |model, load| Pieces::alike(broadcast::segments(model, load)),
         cost: |model, load| chain_cost(model, load),
         build: |shape| {
             let mut b = shape.in_place();
-            for piece in broadcast::pieces(b.output(), shape.segment) {
+            for piece in broadcast::pieces(b.output(), shape.parameters.segment) {
                 chain(&mut b, &shape.group(), piece);
             }
             b.finish()
@@ -41,12 +41,13 @@ pub(super) const EXCLUSIVE: &[Algorithm] = &[
         name: "chain",
         restrictions: &[],
         source: "each rank waits for the one before it, piece by piece",
-        pieces: broadcast::segments,
+        pieces: |model, load| Pieces::alike(broadcast::segments(model, load)),
         cost: |model, load| chain_cost(model, load),
         build: |shape| {
             build_exclusive(shape, |b, group, own, before| {
-                let before = before.map(|before| broadcast::pieces(before, shape.segment).collect::<Vec<Slice>>());
-                for (index, own) in broadcast::pieces(own, shape.segment).enumerate() {
+                let before =
+                    before.map(|before| broadcast::pieces(before, shape.parameters.segment).collect::<Vec<Slice>>());
+                for (index, own) in broadcast::pieces(own, shape.parameters.segment).enumerate() {
                     exclusive_chain(b, group, own, before.as_ref().map(|before| before[index]));
                 }
             })

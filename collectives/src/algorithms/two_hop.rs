@@ -2,7 +2,8 @@
 //!
 //! Compositions of the other algorithms. Each chunk has one member of each group as its leader, turn by turn; what is
 //! done inside and between the groups are algorithms of their own. Chunks overlap by dependencies alone: while the
-//! leaders are at one, their groups are at the next.
+//! leaders are at one, their groups are at the next. Between the groups a chunk travels in smaller segments: there bytes
+//! are slow and a short pipeline counts, inside a group a message costs a turn of a processor whatever its length.
 
 use super::{barrier, broadcast, reduce};
 use crate::compose::{Blocks, Builder, Group};
@@ -13,10 +14,10 @@ use crate::schedule::Slice;
 /// waits.
 const DEPTH: usize = 4;
 
-/// What leaders of the groups do with a chunk that all of them get.
-pub type Between = fn(&mut Builder, &Group<'_>, Slice);
+/// What leaders of the groups do with a chunk that all of them get, in segments of at most so many elements.
+pub type Between = fn(&mut Builder, &Group<'_>, Slice, usize);
 
-/// What leaders of the groups do with a chunk that the one at a position gets: own, and result there.
+/// What leaders of the groups do with a segment of a chunk that the one at a position gets: own, and result there.
 pub type Towards = fn(&mut Builder, &Group<'_>, usize, Slice, Option<Slice>);
 
 /// The two levels as one rank sees them.
@@ -24,22 +25,23 @@ pub type Towards = fn(&mut Builder, &Group<'_>, usize, Slice, Option<Slice>);
 pub struct TwoHop<'a> {
     groups: &'a Groups,
     rank: usize,
-    /// The most elements of a chunk.
+    /// The most elements of a chunk, and of a segment of it between the groups.
+    chunk: usize,
     segment: usize,
     /// This rank's group, whole.
     inside: Group<'a>,
 }
 
 impl<'a> TwoHop<'a> {
-    /// The levels of a rank, with chunks of at most `segment` elements.
+    /// The levels of a rank, with chunks of at most `chunk` elements and segments of at most `segment`.
     ///
     /// # Panics
     /// When the groups have no such rank.
     #[must_use]
-    pub fn new(groups: &'a Groups, rank: usize, segment: usize) -> TwoHop<'a> {
+    pub fn new(groups: &'a Groups, rank: usize, chunk: usize, segment: usize) -> TwoHop<'a> {
         let members = groups.members(groups.of(rank));
         let inside = Group::of(members, rank).unwrap_or_else(|| unreachable!("a rank is a member of its group"));
-        TwoHop { groups, rank, segment, inside }
+        TwoHop { groups, rank, chunk, segment, inside }
     }
 
     /// All-reduce of `data` in place: every group reduces to its leader, the leaders all-reduce, every group broadcasts.
@@ -66,7 +68,7 @@ impl<'a> TwoHop<'a> {
                 reduce::linear(b, &self.inside, leader, chunk, Some(chunk));
             }
             if let Some(group) = Group::of(&self.leaders(leader), self.rank) {
-                between(b, &group, chunk);
+                between(b, &group, chunk, self.segment);
             }
             if leaders == 1 {
                 broadcast::binomial(b, &self.inside, 0, chunk);
@@ -104,7 +106,10 @@ impl<'a> TwoHop<'a> {
             } else if value != chunk {
                 b.copy(chunk, value);
             }
-            between(b, &group, self.groups.of(root), value, place);
+            let mut places = place.map(|place| broadcast::pieces(place, self.segment));
+            for piece in broadcast::pieces(value, self.segment) {
+                between(b, &group, self.groups.of(root), piece, places.as_mut().and_then(Iterator::next));
+            }
         }
     }
 
@@ -128,9 +133,8 @@ impl<'a> TwoHop<'a> {
                 between.iter().for_each(|group| broadcast::binomial(b, group, self.groups.of(root), chunk));
                 broadcast::binomial(b, &self.inside, position, chunk);
             } else {
-                let whole = chunk.length;
-                between.iter().for_each(|group| broadcast::chain(b, group, self.groups.of(root), chunk, whole));
-                broadcast::chain(b, &self.inside, position, chunk, whole);
+                between.iter().for_each(|group| broadcast::chain(b, group, self.groups.of(root), chunk, self.segment));
+                broadcast::chain(b, &self.inside, position, chunk, chunk.length);
             }
         }
     }
@@ -162,6 +166,6 @@ impl<'a> TwoHop<'a> {
 
     /// `data` in chunks: at least one, and one a leader where there is enough data.
     fn chunks(&self, data: Slice, leaders: usize) -> Blocks {
-        Blocks::new(data, data.length.div_ceil(self.segment.max(1)).max(leaders.min(data.length)))
+        Blocks::new(data, data.length.div_ceil(self.chunk.max(1)).max(leaders.min(data.length)))
     }
 }

@@ -2,21 +2,20 @@
 
 use super::Collectives;
 use crate::algorithms::Collective;
-use crate::call::{Call, operation};
-use crate::error::{Error, Result};
+use crate::call::{Call, block, room};
+use crate::error::Result;
 use crate::operators::Op;
-use crate::schedule::ScheduleError;
 use crate::varied;
 use spmd::Communicator;
 use spmd::element::Element;
 
 impl Collectives for Communicator {
     fn barrier(&self) -> Result<()> {
-        Call::new(self, Collective::Barrier, 0, 0).run::<u8>(&[], &mut [], None)
+        Call::new::<u8>(self, Collective::Barrier, 0, 0).run::<u8>(&[], &mut [], None)
     }
 
     fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
-        Call::new(self, Collective::Broadcast, root, data.len()).run(&[], data, None)
+        Call::new::<T>(self, Collective::Broadcast, root, data.len()).run(&[], data, None)
     }
 
     fn reduce<T: Element>(&self, data: &[T], op: impl Op<T>, root: usize) -> Result<Option<Vec<T>>> {
@@ -26,47 +25,46 @@ impl Collectives for Communicator {
     }
 
     fn reduce_into<T: Element>(&self, data: &[T], result: Option<&mut [T]>, op: impl Op<T>, root: usize) -> Result<()> {
-        let call = Call::new(self, Collective::Reduce, root, data.len());
+        let call = Call::new::<T>(self, Collective::Reduce, root, data.len());
         call.run(data, call.at_root("output", result)?, Some(&op))
     }
 
     fn all_reduce<T: Element>(&self, data: &mut [T], op: impl Op<T>) -> Result<()> {
-        Call::new(self, Collective::AllReduce, 0, data.len()).run(&[], data, Some(&op))
+        Call::new::<T>(self, Collective::AllReduce, 0, data.len()).run(&[], data, Some(&op))
     }
 
     fn all_reduce_into<T: Element>(&self, data: &[T], result: &mut [T], op: impl Op<T>) -> Result<()> {
         if data.len() == result.len() {
             result.copy_from_slice(data);
         }
-        Call::new(self, Collective::AllReduce, 0, data.len()).run(&[], result, Some(&op))
+        Call::new::<T>(self, Collective::AllReduce, 0, data.len()).run(&[], result, Some(&op))
     }
 
     fn gather<T: Element>(&self, data: &[T], root: usize) -> Result<Option<Vec<T>>> {
-        let mut all = match self.rank() == root {
-            true => Some(room(self, Collective::Gather, data)?),
-            false => None,
-        };
-        self.gather_into(data, all.as_deref_mut(), root)?;
+        let call = Call::new::<T>(self, Collective::Gather, root, data.len());
+        let mut all = if self.rank() == root { Some(room(&call, data.len())?) } else { None };
+        call.run(data, all.as_deref_mut().unwrap_or_default(), None)?;
         Ok(all)
     }
 
     fn gather_into<T: Element>(&self, data: &[T], all: Option<&mut [T]>, root: usize) -> Result<()> {
-        let call = Call::new(self, Collective::Gather, root, data.len());
+        let call = Call::new::<T>(self, Collective::Gather, root, data.len());
         call.run(data, call.at_root("output", all)?, None)
     }
 
     fn all_gather<T: Element>(&self, data: &[T]) -> Result<Vec<T>> {
-        let mut all = room(self, Collective::AllGather, data)?;
-        self.all_gather_into(data, &mut all)?;
+        let call = Call::new::<T>(self, Collective::AllGather, 0, data.len());
+        let mut all = room(&call, data.len())?;
+        call.run(data, &mut all, None)?;
         Ok(all)
     }
 
     fn all_gather_into<T: Element>(&self, data: &[T], all: &mut [T]) -> Result<()> {
-        Call::new(self, Collective::AllGather, 0, data.len()).run(data, all, None)
+        Call::new::<T>(self, Collective::AllGather, 0, data.len()).run(data, all, None)
     }
 
     fn scatter<T: Element>(&self, data: Option<&[T]>, block: &mut [T], root: usize) -> Result<()> {
-        let call = Call::new(self, Collective::Scatter, root, block.len());
+        let call = Call::new::<T>(self, Collective::Scatter, root, block.len());
         call.run(call.at_root("input", data)?, block, None)
     }
 
@@ -78,7 +76,7 @@ impl Collectives for Communicator {
 
     fn all_to_all_into<T: Element>(&self, data: &[T], received: &mut [T]) -> Result<()> {
         let block = block(self, Collective::AllToAll, data)?;
-        Call::new(self, Collective::AllToAll, 0, block).run(data, received, None)
+        Call::new::<T>(self, Collective::AllToAll, 0, block).run(data, received, None)
     }
 
     fn reduce_scatter<T: Element>(&self, data: &[T], op: impl Op<T>) -> Result<Vec<T>> {
@@ -89,24 +87,24 @@ impl Collectives for Communicator {
 
     fn reduce_scatter_into<T: Element>(&self, data: &[T], result: &mut [T], op: impl Op<T>) -> Result<()> {
         let block = block(self, Collective::ReduceScatter, data)?;
-        Call::new(self, Collective::ReduceScatter, 0, block).run(data, result, Some(&op))
+        Call::new::<T>(self, Collective::ReduceScatter, 0, block).run(data, result, Some(&op))
     }
 
     fn scan<T: Element>(&self, data: &mut [T], op: impl Op<T>) -> Result<()> {
-        Call::new(self, Collective::Scan, 0, data.len()).run(&[], data, Some(&op))
+        Call::new::<T>(self, Collective::Scan, 0, data.len()).run(&[], data, Some(&op))
     }
 
     fn scan_into<T: Element>(&self, data: &[T], result: &mut [T], op: impl Op<T>) -> Result<()> {
         if data.len() == result.len() {
             result.copy_from_slice(data);
         }
-        Call::new(self, Collective::Scan, 0, data.len()).run(&[], result, Some(&op))
+        Call::new::<T>(self, Collective::Scan, 0, data.len()).run(&[], result, Some(&op))
     }
 
     fn exscan<T: Element>(&self, data: &[T], op: impl Op<T>) -> Result<Option<Vec<T>>> {
         let mut before = (self.rank() > 0).then(|| bytemuck::zeroed_vec(data.len()));
         let result = before.as_deref_mut().unwrap_or_default();
-        Call::new(self, Collective::Exscan, 0, data.len()).run(data, result, Some(&op))?;
+        Call::new::<T>(self, Collective::Exscan, 0, data.len()).run(data, result, Some(&op))?;
         Ok(before)
     }
 
@@ -125,20 +123,4 @@ impl Collectives for Communicator {
     fn all_to_all_v<T: Element>(&self, data: &[T], counts: &[usize]) -> Result<(Vec<T>, Vec<usize>)> {
         varied::all_to_all_v(self, data, counts)
     }
-}
-
-/// The length of a block of data that has one for each rank.
-fn block<T>(comm: &Communicator, collective: Collective, data: &[T]) -> Result<usize> {
-    let (rank, size, given) = (comm.rank(), comm.size(), data.len());
-    match given.is_multiple_of(size) {
-        true => Ok(given / size),
-        false => Err(Error::NotDivisible { rank, collective: operation(collective), size, given }),
-    }
-}
-
-/// Room for the data of all ranks.
-fn room<T: Element>(comm: &Communicator, collective: Collective, data: &[T]) -> Result<Vec<T>> {
-    let total = data.len().checked_mul(comm.size());
-    let total = total.ok_or_else(|| Call::new(comm, collective, 0, data.len()).no_schedule(ScheduleError::TooLarge))?;
-    Ok(bytemuck::zeroed_vec(total))
 }

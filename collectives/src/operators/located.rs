@@ -78,11 +78,19 @@ impl<L: Located> Op<L> for MinAt {
     fn combine(&self, left: L, right: L) -> L {
         better(left, right, |a, b| Min.combine(a, b))
     }
+
+    fn name(&self) -> &'static str {
+        "MinAt"
+    }
 }
 
 impl<L: Located> Op<L> for MaxAt {
     fn combine(&self, left: L, right: L) -> L {
         better(left, right, |a, b| Max.combine(a, b))
+    }
+
+    fn name(&self) -> &'static str {
+        "MaxAt"
     }
 }
 

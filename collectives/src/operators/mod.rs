@@ -35,6 +35,11 @@ pub trait Op<T: Copy> {
         true
     }
 
+    /// Its name, by which ranks find out that they call with different operators: that of its type.
+    fn name(&self) -> &'static str {
+        std::any::type_name::<Self>()
+    }
+
     /// Combines `operand`, standing on `side`, into `into`, element by element.
     ///
     /// The slices have the same length; elements beyond the shorter one are left alone.
@@ -84,6 +89,10 @@ macro_rules! built_in {
             #[inline(always)]
             fn combine(&self, left: T, right: T) -> T {
                 left.$method(right)
+            }
+
+            fn name(&self) -> &'static str {
+                stringify!($name)
             }
         }
     };
@@ -173,7 +182,36 @@ impl<T: Copy, F: Fn(T, T) -> T> Op<T> for Custom<F> {
     fn is_commutative(&self) -> bool {
         self.commutative
     }
+
+    /// The function's path: closures of one function of a program share theirs.
+    fn name(&self) -> &'static str {
+        std::any::type_name::<F>()
+    }
 }
+
+macro_rules! by_reference {
+    ($($pointer:ty),*) => {$(
+        impl<T: Copy, O: Op<T> + ?Sized> Op<T> for $pointer {
+            fn combine(&self, left: T, right: T) -> T {
+                (**self).combine(left, right)
+            }
+
+            fn is_commutative(&self) -> bool {
+                (**self).is_commutative()
+            }
+
+            fn name(&self) -> &'static str {
+                (**self).name()
+            }
+
+            fn apply(&self, into: &mut [T], operand: &[T], side: Side) {
+                (**self).apply(into, operand, side);
+            }
+        }
+    )*};
+}
+
+by_reference!(&O, Box<O>);
 
 #[cfg(test)]
 mod tests {

@@ -17,8 +17,31 @@ pub struct Fabric {
     pub racks: Option<Racks>,
     /// What the ranks of a host together read from and write to memory.
     pub memory: f64,
-    /// All hosts are emulated on one machine, whose memory they share.
-    pub one_machine: bool,
+    /// All hosts are emulated on one machine: what they share instead of having memory of their own.
+    pub machine: Option<Machine>,
+}
+
+/// A machine on which all hosts are emulated, with fewer processors than ranks: what its processors are busy with, in
+/// seconds of one processor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Machine {
+    /// How many processors.
+    pub processors: usize,
+    /// A message within a host, both ends together.
+    pub inside: Work,
+    /// A message between hosts, both ends and the emulated links together.
+    pub between: Work,
+    /// To reduce a byte.
+    pub reduced: f64,
+}
+
+/// What a message costs processors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// Whatever its length.
+    pub message: f64,
+    /// For each byte.
+    pub byte: f64,
 }
 
 /// Racks, joined by links that may be slower than those of their hosts together.
@@ -51,27 +74,37 @@ impl Fabric {
         queue: f64::INFINITY,
         racks: None,
         memory: 2e10,
-        one_machine: false,
+        machine: None,
     };
 
     /// The constants of the cost formulas on this fabric with so many hosts, by which chunks are cut.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // Numbers of hosts.
     pub fn network(&self, hosts: usize) -> Network {
-        let sharing = if self.one_machine { hosts as f64 } else { 1.0 };
-        let traffic = sharing / self.memory;
-        Network {
-            inside: Model {
-                per_byte: INSIDE * traffic,
-                per_byte_reduced: REDUCED * traffic,
-                ..Network::ASSUMED.inside
-            },
-            between: Model {
-                latency: self.latency,
-                overhead: self.overhead,
-                per_byte: 1.0 / self.rate,
-                per_byte_reduced: REDUCED * traffic,
-            },
+        let between = |reduced: f64, overhead: f64| Model {
+            latency: self.latency,
+            overhead: self.overhead + overhead,
+            per_byte: 1.0 / self.rate,
+            per_byte_reduced: reduced,
+        };
+        match self.machine {
+            None => {
+                let traffic = 1.0 / self.memory;
+                let (per_byte, per_byte_reduced) = (INSIDE * traffic, REDUCED * traffic);
+                let inside = Model { per_byte, per_byte_reduced, ..Network::ASSUMED.inside };
+                Network { inside, between: between(per_byte_reduced, 0.0) }
+            }
+            Some(machine) => {
+                // What all hosts do at once, its processors do one after the other.
+                let sharing = hosts as f64 / machine.processors.max(1) as f64;
+                let inside = Model {
+                    latency: 0.0,
+                    overhead: machine.inside.message * sharing,
+                    per_byte: machine.inside.byte * sharing,
+                    per_byte_reduced: machine.reduced * sharing,
+                };
+                Network { inside, between: between(machine.reduced * sharing, machine.between.message * sharing) }
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ pub mod sweep;
 #[cfg(test)]
 mod tests;
 
-pub use fabric::{Fabric, Racks};
+pub use fabric::{Fabric, Machine, Racks, Work};
 
 use crate::groups::Groups;
 use crate::price::{Instant, Waits, bytes};
@@ -34,10 +34,12 @@ pub enum Part {
     RackDown,
     /// The memory of a host.
     Memory,
+    /// The processors of the machine that emulates all hosts.
+    Processors,
 }
 
 impl Part {
-    const ALL: [Part; 5] = [Part::Up, Part::Down, Part::RackUp, Part::RackDown, Part::Memory];
+    const ALL: [Part; 6] = [Part::Up, Part::Down, Part::RackUp, Part::RackDown, Part::Memory, Part::Processors];
 }
 
 impl fmt::Display for Part {
@@ -48,6 +50,7 @@ impl fmt::Display for Part {
             Part::RackUp => "a rack's link, outward",
             Part::RackDown => "a rack's link, inward",
             Part::Memory => "memory",
+            Part::Processors => "the machine's processors",
         })
     }
 }
@@ -148,6 +151,17 @@ struct Piece {
     end: f64,
 }
 
+/// What is done with bytes.
+#[derive(Clone, Copy, Debug)]
+enum Task {
+    /// A message within a host.
+    Inside(f64),
+    /// One end of a message between hosts, or of a part of it; whether it is the first one.
+    AtEnd(f64, bool),
+    Reduce(f64),
+    Copy(f64),
+}
+
 /// A message leaves in so many parts, unless they would be smaller than [`SMALLEST_PART`].
 const PARTS: f64 = 8.0;
 
@@ -214,9 +228,16 @@ pub fn simulate(schedules: &[Schedule], element_bytes: usize, fabric: &Fabric, h
             Action::Send { peer, from } => ((rank, peer, label), from.length),
             Action::Receive { peer, into } => ((peer, rank, label), into.length),
             Action::Reduce { into, .. } | Action::Copy { into, .. } => {
-                let factor = if matches!(action, Action::Copy { .. }) { COPIED } else { REDUCED };
+                let bytes = bytes(into.length);
                 let from = now.max(processors[rank]);
-                let end = run.remember(from, rank, factor * bytes(into.length));
+                let end = run.work(
+                    from,
+                    rank,
+                    match action {
+                        Action::Copy { .. } => Task::Copy(bytes),
+                        _ => Task::Reduce(bytes),
+                    },
+                );
                 processors[rank] = end;
                 run.at(end, Event::Complete { step, rank });
                 continue;
@@ -241,11 +262,30 @@ impl Simulation<'_> {
         self.queue.push(Reverse((Instant(time), event)));
     }
 
-    /// So many bytes of traffic through the memory of a rank's host; when that ends.
-    fn remember(&mut self, now: f64, rank: usize, traffic: f64) -> f64 {
-        let host = if self.fabric.one_machine { 0 } else { self.hosts.of(rank) };
-        let time = traffic / self.fabric.memory;
-        self.servers.entry((Part::Memory, host)).or_default().serve(now, rank, time) + time
+    /// What a rank's host does with bytes, in its memory or on the processors of the one machine; when that ends.
+    fn work(&mut self, now: f64, rank: usize, task: Task) -> f64 {
+        let Some(machine) = self.fabric.machine else {
+            let traffic = match task {
+                Task::Inside(bytes) => INSIDE * bytes,
+                Task::AtEnd(bytes, _) => AT_END * bytes,
+                Task::Reduce(bytes) => REDUCED * bytes,
+                Task::Copy(bytes) => COPIED * bytes,
+            };
+            let time = traffic / self.fabric.memory;
+            let memory = self.servers.entry((Part::Memory, self.hosts.of(rank))).or_default();
+            return memory.serve(now, rank, time) + time;
+        };
+        let time = match task {
+            Task::Inside(bytes) => machine.inside.message + bytes * machine.inside.byte,
+            Task::AtEnd(bytes, first) => {
+                (bytes * machine.between.byte + if first { machine.between.message } else { 0.0 }) / 2.0
+            }
+            Task::Reduce(bytes) | Task::Copy(bytes) => bytes * machine.reduced,
+        };
+        // Whichever is free first.
+        let free = |index: &usize| self.servers.get(&(Part::Processors, *index)).map_or(0.0, |server| server.free);
+        let first = (0..machine.processors.max(1)).min_by(|a, b| free(a).total_cmp(&free(b))).unwrap_or(0);
+        self.servers.entry((Part::Processors, first)).or_default().serve(now, rank, time) + time
     }
 
     /// The next part of a message passes its host's memory and link.
@@ -253,14 +293,14 @@ impl Simulation<'_> {
         let Message { source, destination, sent, received, bytes: left, part, whole, .. } = self.messages[id];
         let from = self.hosts.of(source);
         if from == self.hosts.of(destination) {
-            let end = self.remember(now, source, INSIDE * left) + INSIDE_LATENCY;
+            let end = self.work(now, source, Task::Inside(left)) + INSIDE_LATENCY;
             self.at(end, Event::Complete { step: sent, rank: source });
             self.at(end, Event::Complete { step: received, rank: destination });
             return;
         }
         let Fabric { rate, latency, overhead, .. } = *self.fabric;
         let bytes = left.min(part);
-        let copied = self.remember(now, source, AT_END * bytes);
+        let copied = self.work(now, source, Task::AtEnd(bytes, whole));
         let time = bytes / rate + if whole { overhead } else { 0.0 };
         let start = self.servers.entry((Part::Up, from)).or_default().serve(now, source, time);
         let end = copied.max(start + time);
@@ -286,7 +326,7 @@ impl Simulation<'_> {
         let (leaves, enters) = (rack(from), rack(to));
         let way: &[Part] = if leaves == enters { &[Part::Down] } else { &[Part::RackUp, Part::RackDown, Part::Down] };
         let Some(&part) = way.get(stage) else {
-            let end = self.remember(now, destination, AT_END * bytes);
+            let end = self.work(now, destination, Task::AtEnd(bytes, first));
             if last {
                 self.at(end, Event::Complete { step: received, rank: destination });
             }
@@ -295,7 +335,7 @@ impl Simulation<'_> {
         let (index, rate) = match part {
             Part::RackUp => (leaves, self.rack_rate()),
             Part::RackDown => (enters, self.rack_rate()),
-            Part::Up | Part::Down | Part::Memory => (to, rate),
+            Part::Up | Part::Down | Part::Memory | Part::Processors => (to, rate),
         };
         let again = self.lost(now, (part, index), message, bytes, rate);
         let time = (bytes + again) / rate + if first { overhead } else { 0.0 };

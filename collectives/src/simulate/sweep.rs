@@ -1,7 +1,7 @@
 //! Which algorithm, grouping, leaders and chunks are best on a fabric: all that may be, simulated.
 
 use super::{Fabric, Outcome, simulate};
-use crate::algorithms::{Algorithm, Collective, Shape};
+use crate::algorithms::{Algorithm, Collective, Parameters, Shape};
 use crate::groups::Groups;
 use crate::schedule::{Schedule, ScheduleError};
 
@@ -29,6 +29,8 @@ pub struct Way {
     pub leaders: usize,
     /// Bytes of a chunk at most.
     pub chunk: usize,
+    /// Bytes of a segment at most.
+    pub segment: usize,
 }
 
 /// What may be varied; `None`: what seems sensible.
@@ -42,6 +44,8 @@ pub struct Fixed<'a> {
     pub leaders: Option<usize>,
     /// Bytes of a chunk.
     pub chunk: Option<usize>,
+    /// Bytes of a segment.
+    pub segment: Option<usize>,
 }
 
 /// All ways that were simulated, the fastest first, and those that were left out.
@@ -87,12 +91,18 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
             if algorithm.forbidden(&groups, true).is_some() {
                 continue;
             }
-            let segment = match chunk {
-                Some(chunk) => (chunk / ELEMENT).max(1),
-                None => algorithm.segment(&network, &groups, elements, ELEMENT),
-            };
-            let shape = Shape { rank: 0, size: ranks, root: 0, elements, segment, groups: &groups, leaders };
-            let way = Way { algorithm: algorithm.name, group, leaders, chunk: segment.min(elements.max(1)) * ELEMENT };
+            let mut parameters = Parameters { leaders, ..algorithm.parameters(&network, &groups, elements, ELEMENT) };
+            if let Some(chunk) = chunk {
+                parameters.chunk = (chunk / ELEMENT).max(1);
+                parameters.segment = parameters.segment.min(parameters.chunk);
+            }
+            if let Some(segment) = fixed.segment {
+                parameters.segment = (segment / ELEMENT).max(1);
+            }
+            let shape = Shape { rank: 0, size: ranks, root: 0, elements, groups: &groups, parameters };
+            let bytes = |most: usize| most.min(elements.max(1)) * ELEMENT;
+            let (chunk, segment) = (bytes(parameters.chunk), bytes(parameters.segment));
+            let way = Way { algorithm: algorithm.name, group, leaders, chunk, segment };
             // Settings that an algorithm does not look at make the same schedules again: those of the first and of the
             // last rank tell.
             let ends = [0, ranks - 1].map(|rank| algorithm.schedule(&Shape { rank, ..shape }));

@@ -1,6 +1,6 @@
 use super::sweep::{Fixed, Question, sweep};
 use super::*;
-use crate::algorithms::{Collective, Shape};
+use crate::algorithms::{Collective, Parameters, Shape};
 use crate::compose::Builder;
 use crate::schedule::Slice;
 
@@ -12,7 +12,7 @@ const SLOW: Fabric = Fabric {
     queue: f64::INFINITY,
     racks: None,
     memory: 1e15,
-    one_machine: false,
+    machine: None,
 };
 
 /// Everyone but rank 0 sends it so many elements of four bytes.
@@ -93,14 +93,22 @@ fn a_leader_with_little_memory_bandwidth_is_the_bottleneck() {
 }
 
 #[test]
-fn hosts_on_one_machine_share_its_memory() {
+fn hosts_on_one_machine_share_its_processors() {
     let question = Question { collective: Collective::AllReduce, ranks: 16, width: 4, bytes: 4000 };
-    let fixed = Fixed { algorithm: Some("two_hop_ring"), leaders: Some(1), group: Some(4), chunk: Some(4000) };
-    let seconds = |one_machine| {
-        let fabric = Fabric { memory: 4000.0, rate: 1e9, latency: 0.0, overhead: 0.0, one_machine, ..SLOW };
+    let fixed =
+        Fixed { algorithm: Some("two_hop_ring"), leaders: Some(1), group: Some(4), chunk: Some(4000), segment: None };
+    let costs = Machine {
+        processors: 1,
+        inside: Work { message: 0.0, byte: 1e-3 },
+        between: Work { message: 0.0, byte: 0.0 },
+        reduced: 1e-3,
+    };
+    let seconds = |processors| {
+        let machine = Some(Machine { processors, ..costs });
+        let fabric = Fabric { rate: 1e9, latency: 0.0, overhead: 0.0, machine, ..SLOW };
         sweep(&question, &fixed, &fabric).expect("small").ways[0].1.seconds
     };
-    assert!(seconds(true) > 2.5 * seconds(false), "{} {}", seconds(true), seconds(false));
+    assert!(seconds(1) > 1.8 * seconds(2), "{} {}", seconds(1), seconds(2));
 }
 
 #[test]
@@ -125,7 +133,7 @@ fn a_sweep_tries_nothing_twice_and_says_what_it_leaves_out() {
     assert_eq!(found.ways.iter().filter(|(way, _)| way.algorithm == "ring").count(), 1);
     assert!(found.ways.is_sorted_by(|(_, a), (_, b)| a.seconds <= b.seconds));
     let question = Question { ranks: 4096, width: 8, ..question };
-    let ring = Fixed { algorithm: Some("ring"), leaders: Some(1), group: Some(8), chunk: Some(1 << 16) };
+    let ring = Fixed { algorithm: Some("ring"), leaders: Some(1), group: Some(8), chunk: Some(1 << 16), segment: None };
     let found = sweep(&question, &ring, &fabric).expect("small");
     assert!(found.ways.is_empty() && found.left_out.len() == 1, "{found:?}");
 }
@@ -135,8 +143,14 @@ fn every_algorithm_of_every_collective_ends() {
     let hosts = Groups::every(12, 4);
     for collective in Collective::ALL {
         for algorithm in collective.algorithms().iter().filter(|one| one.forbidden(&hosts, true).is_none()) {
-            let shape =
-                |rank| Shape { rank, size: 12, root: 0, elements: 100, segment: 30, groups: &hosts, leaders: 2 };
+            let shape = |rank| Shape {
+                rank,
+                size: 12,
+                root: 0,
+                elements: 100,
+                groups: &hosts,
+                parameters: Parameters { segment: 30, chunk: 50, leaders: 2 },
+            };
             let schedules: Vec<Schedule> =
                 (0..12).map(|rank| algorithm.schedule(&shape(rank)).expect("small")).collect();
             assert!(simulate(&schedules, 4, &SLOW, &hosts).is_some(), "{collective} {}", algorithm.name);

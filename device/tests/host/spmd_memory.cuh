@@ -14,12 +14,14 @@ namespace spmd {
 inline void fence_system() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 
 inline u64 load_relaxed(const u64 *from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
-// What waits polls with this one, and the host may have fewer processors than there are threads.
-inline u64 load_acquire(const u64 *from) {
+// What waits polls by loads that acquire, and the host may have fewer processors than there are threads.
+inline u64 polled(const u64 *from) {
     static thread_local unsigned polls = 0;
     if (++polls % 64 == 0) sched_yield();
     return __atomic_load_n(from, __ATOMIC_ACQUIRE);
 }
+
+inline u64 load_acquire(const u64 *from) { return polled(from); }
 inline void acquire(const u64 *word) { load_acquire(word); }
 inline void store_relaxed(u64 *to, u64 value) { __atomic_store_n(to, value, __ATOMIC_RELAXED); }
 inline u32 load_relaxed_32(const u32 *from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
@@ -35,7 +37,7 @@ inline void store_pair_relaxed(u64 *to, u64 low, u64 high) {
 }
 
 inline u64 load_relaxed_device(const u64 *from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
-inline u64 load_acquire_device(const u64 *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
+inline u64 load_acquire_device(const u64 *from) { return polled(from); }
 inline void store_relaxed_device(u64 *to, u64 value) { __atomic_store_n(to, value, __ATOMIC_RELAXED); }
 inline void store_release_device(u64 *to, u64 value) { __atomic_store_n(to, value, __ATOMIC_RELEASE); }
 inline u64 add_relaxed_device(u64 *to, u64 value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }

@@ -13,6 +13,11 @@ const PACKET: u64 = 1514;
 /// own card and loses nothing there.
 const OWN_QUEUE: u64 = 1000;
 
+/// What a host hands to its link in one piece at most: six packets. A card with segmentation offload takes them so and cuts
+/// them up itself; here the processors that all hosts share would do that, packet by packet, and be the bottleneck instead
+/// of the links.
+const TRAIN: u64 = 6 * PACKET;
+
 /// What each host's link carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -35,6 +40,12 @@ impl Lab {
             command.args(arguments(interface, link.mbit, queue));
             process::run(&mut command, "")
         };
+        let in_trains = |host: Process| {
+            let mut command = Command::new("nsenter");
+            command.arg(format!("--net=/proc/{}/ns/net", host.pid));
+            command.args(["ip", "link", "set", "dev", "eth0", "gso_max_size", &TRAIN.to_string()]);
+            process::run(&mut command, "")
+        };
         if link.mbit == 0 || link.queue == 0 {
             return Err(LabError::Command {
                 command: "tc qdisc".into(),
@@ -42,6 +53,7 @@ impl Lab {
             });
         }
         for (index, &host) in self.state.hosts.iter().enumerate() {
+            in_trains(host)?;
             limited(host, "eth0", OWN_QUEUE.max(link.queue))?;
             limited(self.state.switch, &format!("port{}", index + 1), link.queue)?;
         }
@@ -49,8 +61,8 @@ impl Lab {
     }
 }
 
-/// A bucket of 16 KiB: what the kernel hands down in one piece is larger and is cut into packets, so that the queue is
-/// counted in packets of the wire.
+/// A bucket of 16 KiB: what is handed down in one piece passes whole, and anything larger is cut into packets. The queue
+/// counts bytes.
 fn arguments(interface: &str, mbit: u64, queue: u64) -> Vec<String> {
     let (rate, limit) = (format!("{mbit}mbit"), (queue * PACKET).to_string());
     ["qdisc", "replace", "dev", interface, "root", "tbf", "rate", &rate, "burst", "16kb", "limit", &limit]

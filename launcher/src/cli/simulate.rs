@@ -1,6 +1,7 @@
 //! `rsrun simulate`: its options.
 
 use clap::Parser;
+use spmd_collectives::simulate::{Machine, Work};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -68,9 +69,11 @@ pub struct SimulateOptions {
     #[arg(long, value_name = "SIZE", default_value = "20GB", value_parser = memory)]
     pub memory: f64,
 
-    /// The hosts are emulated on one machine, whose memory they share
-    #[arg(long)]
-    pub one_machine: bool,
+    /// The hosts are emulated on one machine with fewer processors than ranks: how many, what a message within a host and
+    /// one between hosts takes them, each with the time of a byte, and to reduce a byte; for example
+    /// 2,20us,0.2ns,40us,1ns,0.1ns
+    #[arg(long, value_name = "COSTS", value_parser = machine)]
+    pub machine: Option<Machine>,
 
     /// Only this algorithm
     #[arg(long, value_name = "NAME")]
@@ -87,6 +90,10 @@ pub struct SimulateOptions {
     /// Only chunks of so many bytes
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub chunk: Option<usize>,
+
+    /// Only segments of so many bytes
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub segment: Option<usize>,
 
     /// How many of the ways to show
     #[arg(long, value_name = "NUMBER", default_value_t = 12)]
@@ -158,6 +165,24 @@ fn memory(text: &str) -> Result<f64, String> {
     positive(quantity(text, BYTES, "200GB")?, "what memory carries")
 }
 
+/// Processors, and five times.
+fn machine(text: &str) -> Result<Machine, String> {
+    let words: Vec<&str> = text.split(',').collect();
+    let [processors, times @ ..] = words.as_slice() else { return Err("nothing".into()) };
+    let processors =
+        processors.parse().ok().filter(|number| *number > 0).ok_or("the first is a number of processors")?;
+    let times = times.iter().map(|word| time(word)).collect::<Result<Vec<f64>, String>>()?;
+    let [message, byte, between, between_byte, reduced] = times[..] else {
+        return Err("a number and five times, for example 2,20us,0.2ns,40us,1ns,0.1ns".into());
+    };
+    Ok(Machine {
+        processors,
+        inside: Work { message, byte },
+        between: Work { message: between, byte: between_byte },
+        reduced,
+    })
+}
+
 fn factor(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(factor) if (1.0..=1e6).contains(&factor) => Ok(factor),
@@ -180,6 +205,9 @@ mod tests {
         for text in ["", "Mbit", "200", "200MiB", "-1Mbit", "0Mbit"] {
             assert!(rate(text).is_err(), "{text}");
         }
+        let costs = machine("2,20us,0.2ns,40us,1ns,0.1ns").expect("six words");
+        assert_eq!((costs.processors, costs.inside.message > 19e-6), (2, true));
+        assert!(machine("2,20us").is_err() && machine("0,1us,1ns,1us,1ns,1ns").is_err());
         assert!(bytes("9TB").is_err() && time("5").is_err() && memory("0").is_err() && factor("0.5").is_err());
     }
 }

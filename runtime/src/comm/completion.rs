@@ -6,6 +6,7 @@ use crate::{
     engine::{
         Engine, Runtime,
         operation::{NoBuffers, OperationId},
+        tasks::TaskId,
     },
     error::Result,
     memory::Activity,
@@ -25,14 +26,17 @@ pub trait Handled {
 #[derive(Debug)]
 pub struct Handle<'a> {
     pub(super) runtime: &'a Runtime,
-    /// The send or receive that is under way; neither: it was complete from the beginning.
+    /// The send, receive or collective that is under way; none: it was complete from the beginning.
     pub(super) send: Option<OperationId>,
     pub(super) receive: Option<OperationId>,
+    pub(super) task: Option<TaskId>,
 }
 
 impl Handle<'_> {
     fn is_complete(&self, engine: &Engine) -> bool {
-        self.send.is_none_or(|id| engine.is_send_done(id)) && self.receive.is_none_or(|id| engine.is_receive_done(id))
+        self.send.is_none_or(|id| engine.is_send_done(id))
+            && self.receive.is_none_or(|id| engine.is_receive_done(id))
+            && self.task.is_none_or(|id| engine.is_task_done(id))
     }
 }
 

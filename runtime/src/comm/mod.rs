@@ -4,8 +4,8 @@
 
 mod agreement;
 mod buffer;
+mod collective;
 mod completion;
-mod exchange;
 mod heap;
 mod hint;
 mod persistent;
@@ -15,8 +15,8 @@ mod request;
 mod shrink;
 mod split;
 
+pub use collective::{Call, CollectiveRequest, Machine, Port, State};
 pub use completion::Request;
-pub use exchange::{Buffers, Exchange};
 pub use persistent::{PersistentRecv, PersistentSend, StartedRecv, StartedSend};
 pub use probe::Message;
 pub use request::{Cancelled, RecvRequest, SendRequest};
@@ -28,9 +28,10 @@ use crate::{
     engine::{Runtime, operation::Expected},
     error::{Error, Result},
     matching::Pattern,
-    memory::{Operation, Segment},
+    memory::Segment,
     transport::record::{Header, Kind},
 };
+use collective::Calls;
 use hint::Hint;
 pub(crate) use hint::Requested;
 use rustc_hash::FxHashMap;
@@ -151,8 +152,7 @@ struct Inner {
     context: u64,
     /// Communicators made from this one, so that all members name the next one alike.
     children: AtomicU64,
-    /// Collective operations begun.
-    exchanges: AtomicU64,
+    calls: Arc<Calls>,
     /// Symmetric heaps made, so that all members name the next one alike.
     heaps: AtomicU64,
     /// Times it was shrunk.
@@ -164,7 +164,9 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.shared.runtime.lock().remove_group(self.context);
+        let mut engine = self.shared.runtime.lock();
+        self.calls.last_look(&mut engine);
+        engine.remove_group(self.context);
     }
 }
 
@@ -177,9 +179,10 @@ impl Communicator {
     fn new(shared: Arc<Shared>, members: Vec<usize>, rank: usize, context: u64, hint: Requested) -> Self {
         let members: Arc<[usize]> = members.into();
         shared.runtime.lock().add_group(context, members.clone());
-        let (children, exchanges, heaps, shrinks) = (0.into(), 0.into(), 0.into(), 0.into());
+        let calls = Arc::new(Calls::new(context, members.clone(), rank, &shared.snapshot));
+        let (children, heaps, shrinks) = (0.into(), 0.into(), 0.into());
         let (hint, attributes) = (Hint::new(hint), RwLock::default());
-        let inner = Inner { shared, members, rank, context, children, exchanges, heaps, shrinks, hint, attributes };
+        let inner = Inner { shared, members, rank, context, children, calls, heaps, shrinks, hint, attributes };
         Communicator { inner: Arc::new(inner) }
     }
 
@@ -239,24 +242,6 @@ impl Communicator {
         kept.downcast().unwrap_or_else(|_| unreachable!("attributes are kept by their own type"))
     }
 
-    /// Begins a collective operation: several sends and receives at once out of borrowed buffers. Every rank of the
-    /// communicator must begin its exchanges in the same order.
-    #[must_use]
-    pub fn exchange(&self) -> Exchange<'_> {
-        self.exchange_of(Operation::Exchange)
-    }
-
-    /// As [`Communicator::exchange`]; `operation` is what the launcher's report calls it.
-    #[must_use]
-    pub fn exchange_of(&self, operation: Operation) -> Exchange<'_> {
-        self.begin(operation, self.inner.hint.of_message())
-    }
-
-    fn begin(&self, operation: Operation, hint: usize) -> Exchange<'_> {
-        let number = self.inner.exchanges.fetch_add(1, Ordering::Relaxed);
-        Exchange::new(self, operation, number, hint)
-    }
-
     /// A pattern as the launcher's report shows it: from whom, with which tag.
     fn shown(pattern: Pattern) -> (Option<u32>, Option<u32>) {
         (pattern.source.map(narrow_rank), pattern.tag.and_then(|tag| u32::try_from(tag).ok()))
@@ -282,7 +267,7 @@ impl Communicator {
     /// The rank in the world of a rank of this communicator, if it exists.
     fn peer(&self, rank: usize, operation: &'static str) -> Result<usize> {
         let last = self.size() - 1;
-        self.inner.members.get(rank).copied().ok_or(Error::NoSuchRank { operation, rank, last })
+        self.inner.members.get(rank).copied().ok_or_else(|| Error::NoSuchRank { operation, rank, last })
     }
 
     fn pattern(&self, source: Source, tag: Tag, operation: &'static str) -> Result<Pattern> {

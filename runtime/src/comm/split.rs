@@ -1,11 +1,7 @@
 //! New communicators out of old ones.
 
-use super::{Buffers, Communicator};
-use crate::{
-    element::{self, Element},
-    error::Result,
-    memory::Operation,
-};
+use super::{Call, Communicator, Machine, Port, State};
+use crate::{element, error::Result, memory::Operation};
 use sha2::{Digest, Sha256};
 use std::sync::atomic::Ordering;
 
@@ -65,37 +61,14 @@ impl Communicator {
     }
 
     /// What every rank says, on every rank: to rank 0 and back. Without the size hint, which may be what is agreed upon.
+    #[track_caller]
     pub(crate) fn gather_words(&self, operation: Operation, mine: [u64; WORDS]) -> Result<Vec<[u64; WORDS]>> {
         let (size, rank) = (self.size(), self.rank());
-        let mut table = Table { words: vec![[0; WORDS]; size], rank };
+        let mut table = Table { words: vec![[0; WORDS]; size], rank, stage: Stage::Gathers, missing: 0 };
         table.words[rank] = mine;
-        let one = size_of::<[u64; WORDS]>();
-        let kind = <[u64; WORDS]>::signature();
-        let mut exchange = self.begin(operation, 0);
-        // Operation numbers: 0..size for a single row, size for the whole table.
-        let whole = narrow(size);
-        if rank == 0 {
-            for peer in 1..size {
-                exchange.receive(narrow(peer), peer, 0, kind, one, &mut table)?;
-            }
-            let mut missing = size - 1;
-            while missing > 0 {
-                missing -= exchange.advance(&mut table)?.len();
-            }
-            for peer in 1..size {
-                exchange.send(whole, peer, 1, kind, one * size)?;
-            }
-            missing = size - 1;
-            while missing > 0 {
-                missing -= exchange.advance(&mut table)?.len();
-            }
-        } else {
-            exchange.send(narrow(rank), 0, 0, kind, one)?;
-            exchange.advance(&mut table)?;
-            exchange.receive(whole, 0, 1, kind, one * size, &mut table)?;
-            exchange.advance(&mut table)?;
+        if size > 1 {
+            self.run_by_hint(Call::of(operation), 0, &mut table)?;
         }
-        drop(exchange);
         Ok(table.words)
     }
 }
@@ -105,12 +78,41 @@ fn narrow(rank: usize) -> u32 {
     u32::try_from(rank).expect("the launcher numbers ranks in 32 bits")
 }
 
+/// The machine of [`Communicator::gather_words`]. Operations are numbered 0..size for a single row, size for the whole.
 struct Table {
     words: Vec<[u64; WORDS]>,
     rank: usize,
+    stage: Stage,
+    /// Operations under way.
+    missing: usize,
 }
 
-impl Buffers for Table {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Gathers,
+    Spreads,
+    Over,
+}
+
+impl Table {
+    fn whole(&self) -> u32 {
+        narrow(self.words.len())
+    }
+
+    fn send(&mut self, port: &mut Port<'_>, op: u32, peer: usize, label: u32) -> Result<()> {
+        if !port.send(op, peer, label, self.source(op))? {
+            self.missing += 1;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, port: &mut Port<'_>, op: u32, peer: usize, label: u32) -> Result<()> {
+        self.missing += 1;
+        port.receive(op, peer, label, self)
+    }
+}
+
+impl Machine for Table {
     fn source(&self, op: u32) -> &[u8] {
         match self.words.get(op as usize) {
             Some(_) => element::as_bytes(&self.words[self.rank..=self.rank]),
@@ -126,4 +128,34 @@ impl Buffers for Table {
             element::as_bytes_mut(&mut self.words)
         }
     }
+
+    fn begin(&mut self, port: &mut Port<'_>) -> Result<()> {
+        let (size, rank, whole) = (self.words.len(), self.rank, self.whole());
+        match self.stage {
+            Stage::Gathers if rank == 0 => {
+                self.stage = Stage::Spreads;
+                (1..size).try_for_each(|peer| self.receive(port, narrow(peer), peer, 0))
+            }
+            Stage::Gathers => {
+                self.stage = Stage::Over;
+                self.send(port, narrow(rank), 0, 0)?;
+                self.receive(port, whole, 0, 1)
+            }
+            Stage::Spreads if self.missing == 0 => {
+                self.stage = Stage::Over;
+                (1..size).try_for_each(|peer| self.send(port, whole, peer, 1))
+            }
+            Stage::Spreads | Stage::Over => Ok(()),
+        }
+    }
+
+    fn complete(&mut self, _: u32) {
+        self.missing -= 1;
+    }
+
+    fn state(&self) -> State {
+        if self.stage == Stage::Over && self.missing == 0 { State::Done } else { State::Waits }
+    }
+
+    fn work(&mut self) {}
 }

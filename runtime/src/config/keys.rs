@@ -215,12 +215,35 @@ table! {
     /// group has ranks.
     COLLECTIVES_LEADERS: u64 = "collectives.leaders", Kind::Count { default: 1, range: 1..=1024 }, read by "collectives";
 
-    /// Pieces that collectives cut their data into, at most; 0: as the cost formula says.
+    /// The most bytes that a group combines at once in collectives in two hops; 0: as the cost formula says.
     COLLECTIVES_CHUNK_BYTES: u64 = "collectives.chunk_bytes", bytes(0, 0..=GIB), read by "collectives";
+
+    /// The most bytes of one message of collectives that cut their data into pieces, in two hops of one between the groups; 0:
+    /// as the cost formula says.
+    COLLECTIVES_SEGMENT_BYTES: u64 = "collectives.segment_bytes", bytes(0, 0..=GIB), read by "collectives";
+
+    /// The file on the launcher's host with the tuning table, as `rsbench tune collectives` writes it; every rank gets what it
+    /// says. Empty: none.
+    COLLECTIVES_TABLE_FILE: String = "collectives.table_file", Kind::Text { default: "" }, read by "launcher";
+
+    /// The tuning table itself: what the launcher has read from `collectives.table_file`. Entries end with `;`.
+    COLLECTIVES_TABLE: String = "collectives.table", Kind::Text { default: "" }, read by "collectives";
+
+    /// A collective in which nothing has come for so long tells the other ranks what it is, so that calls that do not fit
+    /// together end in an error that names them. 0: never; only messages of the wrong call are noticed then.
+    COLLECTIVES_CHECK_AFTER: Duration = "collectives.check_after", duration(s(1), s(0)..=s(3600)), read by "the runtime";
+
+    /// A collective in which nothing has come for so long says on standard error which ranks are not in it, again after
+    /// twice as long and so on, and goes on waiting. 0: never.
+    COLLECTIVES_WARN_AFTER: Duration = "collectives.warn_after", duration(s(30), s(0)..=s(86400)), read by "the runtime";
+
+    /// A collective in which nothing has come for so long is an error. 0: it waits for as long as the ranks live.
+    COLLECTIVES_TIMEOUT: Duration = "collectives.timeout", duration(s(0), s(0)..=s(86400)), read by "the runtime";
 
     /// Algorithm of `all_reduce`; `auto` chooses by ranks and bytes.
     COLLECTIVES_ALL_REDUCE: String = "collectives.all_reduce",
-        choice("auto", &["auto", "linear", "binomial", "recursive_doubling", "ring", "rabenseifner", "two_hop", "two_hop_ring"]), read by "collectives";
+        choice("auto", &["auto", "linear", "binomial", "recursive_doubling", "ring", "rabenseifner", "two_hop", "two_hop_ring", "segmented_ring"]),
+        read by "collectives";
 
     /// Algorithm of `broadcast`; `auto` chooses by ranks and bytes.
     COLLECTIVES_BROADCAST: String = "collectives.broadcast", choice("auto", &["auto", "linear", "binomial", "chain", "two_hop"]),
@@ -261,6 +284,22 @@ table! {
     /// Algorithm of `exscan`; `auto` chooses by ranks and bytes.
     COLLECTIVES_EXSCAN: String = "collectives.exscan", choice("auto", &["auto", "chain", "recursive_doubling"]),
         read by "collectives";
+
+    /// The heap of each rank's device (`spmd_device::Device`), besides what collectives take.
+    DEVICE_HEAP_BYTES: u64 = "device.heap_bytes", bytes(256 * MIB, 4 * KIB..=1024 * GIB), read by "devices";
+
+    /// Which way kernels take to other ranks: `mapped` is plain stores into the memory of GPUs of the same host, `proxy` a
+    /// thread of the host that posts what kernels write into a ring, `mlx5` a NIC whose doorbell the kernel rings. `auto`
+    /// takes `mapped` where it works, else `proxy`.
+    DEVICE_WAY: String = "device.way", choice("auto", &["auto", "mapped", "proxy", "mlx5"]), read by "devices";
+
+    /// How long a kernel waits for a signal, a packet, or room in a ring before it gives up with an error. Zero: for ever,
+    /// so that the kernel hangs when a peer is gone.
+    DEVICE_WAIT_LIMIT: Duration = "device.wait_limit", duration(s(30), s(0)..=s(86400)), read by "devices";
+
+    /// The file of NVRTC, which compiles kernels from their source. Empty: libnvrtc.so.13, .12 and the like, wherever the
+    /// system's loader finds them.
+    DEVICE_NVRTC: String = "device.nvrtc", Kind::Text { default: "" }, read by "devices";
 
     /// Command that starts the agent on a host instead of SSH: `{host}` in it is replaced by the host, or the host is
     /// appended. Empty: SSH. The option `--launch-agent` sets it.

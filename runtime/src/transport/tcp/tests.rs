@@ -2,9 +2,14 @@
 
 mod breaks;
 
-use super::{handshake, *};
-
-use crate::transport::record::{HEADER, Kind, Payload};
+use super::{
+    handshake::{self, Claim},
+    *,
+};
+use crate::transport::{
+    Departure,
+    record::{HEADER, Payload},
+};
 use std::{
     io::{Read, Write},
     net::TcpStream,

@@ -1,0 +1,55 @@
+//! What the simulator says of a case, with the constants that were measured in the same run: the schedules that the ranks
+//! have run, on the network that they ran on. Nothing is fitted to what is predicted.
+
+use super::cases::{Case, Library, Ranks};
+use super::record::{Collective, Record};
+use spmd_collectives::algorithms::{self, Parameters, Shape};
+use spmd_collectives::groups::Groups;
+use spmd_collectives::schedule::Schedule;
+use spmd_collectives::select::{AUTO, Request, select};
+use spmd_collectives::simulate::{Fabric, simulate};
+use spmd_collectives::table::Table;
+
+/// Values are of four bytes.
+const ELEMENT: usize = 4;
+
+/// The table that all ranks of ours get: the measured constants.
+#[must_use]
+pub fn table(record: &Record) -> Table {
+    let network = fabric(record).map(|fabric| fabric.network(record.hosts));
+    network.map_or_else(Table::default, |network| Table { network, ..Table::default() })
+}
+
+fn fabric(record: &Record) -> Option<Fabric> {
+    Some(record.constants?.fabric(record.queue.unwrap_or(f64::INFINITY)))
+}
+
+/// Seconds that a case of ours takes at a size; `None` for other libraries, and where no constants were measured.
+#[must_use]
+pub fn predict(record: &Record, case: &Case, bytes: usize) -> Option<f64> {
+    let Library::Own(settings) = case.library else { return None };
+    let fabric = fabric(record)?;
+    let width = if case.ranks == Ranks::All { record.ranks_a_host } else { 1 };
+    let (size, elements) = (record.hosts * width, bytes / ELEMENT);
+    let hosts = Groups::every(size, width);
+    let setting = |key: &str| {
+        settings.iter().find_map(|one| one.strip_prefix("collectives.")?.strip_prefix(key)?.strip_prefix('='))
+    };
+    let collective = match case.collective {
+        Collective::Reduce => algorithms::Collective::Reduce,
+        Collective::AllReduce => algorithms::Collective::AllReduce,
+    };
+    let request = Request { collective, groups: &hosts, elements, element_bytes: ELEMENT, commutative: true };
+    let choice = select(&request, setting(collective.name()).unwrap_or(AUTO), &table(record)).ok()?;
+    let count = |key: &str, unit: usize| Some((setting(key)?.parse::<usize>().ok()? / unit).max(1));
+    let Parameters { segment, chunk, leaders } = choice.parameters;
+    let parameters = Parameters {
+        segment: count("segment_bytes", ELEMENT).unwrap_or(segment),
+        chunk: count("chunk_bytes", ELEMENT).unwrap_or(chunk),
+        leaders: count("leaders", 1).unwrap_or(leaders),
+    };
+    let schedule =
+        |rank| choice.algorithm.schedule(&Shape { rank, size, root: 0, elements, groups: &hosts, parameters });
+    let schedules: Vec<Schedule> = (0..size).map(schedule).collect::<Result<_, _>>().ok()?;
+    simulate(&schedules, ELEMENT, &fabric, &hosts).map(|outcome| outcome.seconds)
+}

@@ -1,0 +1,94 @@
+use super::*;
+use crate::groups::Groups;
+use crate::select::{AUTO, Request, Why, select};
+use proptest::prelude::*;
+
+fn rule() -> Rule {
+    Rule {
+        collective: Collective::AllReduce,
+        ranks: 96,
+        groups: 12,
+        bytes: 0..=65_536,
+        operator: OperatorClass::Commutative,
+        algorithm: "two_hop_ring".into(),
+        segment: 16_384,
+        chunk: 262_144,
+        leaders: 2,
+        predicted: 0.125,
+        measured: 0.25,
+    }
+}
+
+fn request(groups: &Groups, elements: usize, commutative: bool) -> Request<'_> {
+    Request { collective: Collective::AllReduce, groups, elements, element_bytes: 4, commutative }
+}
+
+#[test]
+fn what_was_written_is_read_again_also_in_one_line() {
+    let network = Network { between: Model { latency: 1.5e-4, ..Model::ASSUMED }, ..Network::ASSUMED };
+    let table = Table { network, memory: Some(2e10), rules: vec![rule(), Rule { bytes: 65_537..=1 << 30, ..rule() }] };
+    let text = table.to_string();
+    assert_eq!(Table::parse(&text), Ok(table.clone()));
+    assert_eq!(Table::parse(&text.replace('\n', ";")), Ok(table));
+    assert_eq!(Table::parse("\n# nothing\n"), Ok(Table::default()));
+}
+
+#[test]
+fn an_entry_that_is_none_is_named_with_what_is_wrong() {
+    let rule = rule().to_string();
+    for (line, says) in [
+        ("rules x".to_string(), "'rules' is not network, memory or rule"),
+        ("network outside latency=1".into(), "network inside or network between"),
+        ("network inside latency=1 overhead=1 byte=1".into(), "reduced= is missing"),
+        ("memory bandwidth=-1".into(), "a number, 0 or more"),
+        ("memory bandwidth=1 speed=2".into(), "2 words where 1 have a meaning"),
+        (rule.replace("all_reduce", "all_reduced"), "there is no collective 'all_reduced'"),
+        (rule.replace("two_hop_ring", "two_hop_rings"), "all_reduce has no algorithm 'two_hop_rings'"),
+        (rule.replace("bytes=0..65536", "bytes=9..8"), "write 0..65536"),
+        (rule.replace("leaders=2", "leaders=0"), "a whole number above 0"),
+        (rule.replace("leaders=2", "leaders=2 leaders=2"), "leaders= is there twice"),
+        (rule.replace("=commutative", "=all"), "any or commutative"),
+    ] {
+        let error = Table::parse(&format!("# first\n{line}")).unwrap_err();
+        assert_eq!(error.entry, 2);
+        assert!(error.reason.contains(says), "{line}: {error}");
+    }
+}
+
+#[test]
+fn a_rule_decides_where_it_fits_and_the_formulas_everywhere_else() {
+    let table = Table { rules: vec![rule()], ..Table::default() };
+    let groups = Groups::every(96, 8);
+    let choice = select(&request(&groups, 16_384, true), AUTO, &table).unwrap();
+    assert_eq!((choice.algorithm.name, choice.why), ("two_hop_ring", Why::Rule { measured: 0.25 }));
+    let parameters = choice.parameters;
+    assert_eq!((parameters.segment, parameters.chunk, parameters.leaders), (4096, 65_536, 2));
+    for other in [request(&groups, 16_385, true), request(&groups, 16_384, false)] {
+        assert_eq!(select(&other, AUTO, &table).unwrap().why, Why::Formula);
+    }
+    let others = [Groups::every(96, 4), Groups::every(88, 8)];
+    for groups in &others {
+        assert_eq!(select(&request(groups, 16, true), AUTO, &table).unwrap().why, Why::Formula);
+    }
+    assert_eq!(select(&request(&groups, 16, true), "ring", &table).unwrap().why, Why::Forced);
+}
+
+#[test]
+fn a_rule_whose_algorithm_is_not_legal_for_the_call_is_passed_over() {
+    // By mistake, or by hand: a ring needs an operator that commutes.
+    let wrong = Rule { operator: OperatorClass::Any, ..rule() };
+    let table = Table { rules: vec![wrong, Rule { algorithm: "binomial".into(), ..rule() }], ..Table::default() };
+    let groups = Groups::every(96, 8);
+    let choice = select(&request(&groups, 16, false), AUTO, &table).unwrap();
+    assert_eq!(choice.why, Why::Formula);
+    assert!(choice.algorithm.keeps_rank_order(&groups));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_table_or_an_error_and_a_table_is_its_own_text(text in "[ -~\n]{0,200}") {
+        if let Ok(table) = Table::parse(&text) {
+            prop_assert_eq!(Table::parse(&table.to_string()), Ok(table));
+        }
+    }
+}
