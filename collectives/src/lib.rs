@@ -31,6 +31,7 @@ mod plan;
 pub mod price;
 pub mod schedule;
 pub mod select;
+mod shared;
 pub mod simulate;
 pub mod table;
 mod varied;

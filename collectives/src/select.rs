@@ -21,6 +21,7 @@ use crate::algorithms::{Algorithm, Collective, Parameters, Restriction};
 use crate::groups::Groups;
 #[cfg(doc)]
 use crate::price::Network;
+use crate::shared;
 use crate::table::Table;
 
 /// The value of a key `collectives.NAME` that leaves the choice to the table.
@@ -100,6 +101,10 @@ pub fn select(request: &Request<'_>, forced: &str, table: &Table) -> Result<Choi
             Some(algorithm) => Ok(choice(algorithm, Why::Formula)),
             None => Err(SelectionError::Nothing { collective, size }),
         };
+    }
+    if forced == shared::NAME && shared::has(collective) {
+        let (name, restriction) = (shared::NAME, Restriction::SharedMemory);
+        return Err(SelectionError::Forbidden { collective, name, restriction, size, legal: names() });
     }
     let Some(algorithm) = collective.algorithms().iter().find(|algorithm| algorithm.name == forced) else {
         return Err(SelectionError::Unknown { collective, name: forced.to_string(), legal: names() });

@@ -213,6 +213,8 @@ pub enum Restriction {
     TwoLevels,
     /// It combines values group by group, which is the order of the ranks where groups are runs of neighbours.
     CommutativeUnlessRuns,
+    /// It works in memory that all ranks share, not by messages.
+    SharedMemory,
 }
 
 impl Restriction {
@@ -224,6 +226,8 @@ impl Restriction {
             Restriction::PowerOfTwoSize => groups.size().is_power_of_two(),
             Restriction::TwoLevels => groups.are_two_levels(),
             Restriction::CommutativeUnlessRuns => commutative || groups.keep_rank_order(),
+            // What has no schedule is in no table.
+            Restriction::SharedMemory => false,
         }
     }
 }
@@ -235,6 +239,7 @@ impl fmt::Display for Restriction {
             Restriction::PowerOfTwoSize => "the number of ranks must be a power of two",
             Restriction::TwoLevels => "there must be several groups, and several ranks in one of them",
             Restriction::CommutativeUnlessRuns => "the operator must commute, or each group be a run of ranks",
+            Restriction::SharedMemory => "all ranks must be on one host and may share memory",
         })
     }
 }
