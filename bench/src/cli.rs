@@ -44,6 +44,9 @@ pub(crate) enum Command {
     Ring(Measurement),
     /// A barrier of all ranks; the rank that took longest, in us
     Barrier(Common),
+    /// f32 values of all ranks added up on all ranks; the rank that took longest, in us
+    #[command(name = "all_reduce")]
+    AllReduce(Measurement),
     /// Two records side by side: what the second costs in parts of the first
     Compare(Comparison),
     /// A record as a table again, or as a picture
@@ -212,11 +215,13 @@ impl Command {
             Command::Bibw(it) => (Pattern::Bibw, it.sizes, it.window, it.common),
             Command::Rate(it) => (Pattern::Rate, it.sizes, it.window, it.common),
             Command::Incast(it) => (Pattern::Incast, it.sizes, it.window, it.common),
+            Command::AllReduce(it) => (Pattern::AllReduce, it.sizes, 1, it.common),
             Command::Barrier(common) => (Pattern::Barrier, Some(Sizes(vec![0])), 1, common),
             Command::Compare(_) | Command::Show { .. } | Command::Peers { .. } | Command::Rank { .. } => return None,
         };
         let sizes = sizes.map(|sizes| sizes.0).unwrap_or_else(|| match pattern {
             Pattern::Latency => sizes::all(),
+            Pattern::AllReduce => [8, 512, 4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20].into(),
             Pattern::Bandwidth | Pattern::Bibw => sizes::all().split_off(1),
             Pattern::Rate | Pattern::Incast | Pattern::Ring | Pattern::Barrier => vec![8],
         });
