@@ -86,7 +86,8 @@ impl<'a> Call<'a> {
             return Err(Error::NoSuchRoot { rank, collective: operation, root, size });
         }
         let given = output.len();
-        if collective == Collective::Reduce && rank == root && given != elements {
+        let has_output = collective != Collective::Reduce || rank == root;
+        if has_output && given != elements {
             let (buffer, expected) = ("output", elements);
             let expected_bytes = expected.saturating_mul(size_of::<T>());
             return Err(Error::Length { rank, collective: operation, buffer, expected, expected_bytes, given });

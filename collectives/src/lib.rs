@@ -25,7 +25,9 @@ mod collectives;
 pub mod compose;
 mod error;
 mod execute;
+pub mod explain;
 pub mod groups;
+pub mod guard;
 pub mod operators;
 mod plan;
 pub mod price;
@@ -34,6 +36,7 @@ pub mod select;
 mod shared;
 pub mod simulate;
 pub mod table;
+pub mod tune;
 mod varied;
 
 pub use collectives::Collectives;

@@ -7,7 +7,9 @@ use crate::algorithms::{Collective, Shape};
 use crate::call::{Call, operation};
 use crate::error::{Error, Result};
 use crate::execute::Order;
+use crate::explain::Explanation;
 use crate::groups::Groups;
+use crate::guard::guard;
 use crate::schedule::Schedule;
 use crate::select::{AUTO, Choice, Request, select};
 use crate::shared::{self, Shared};
@@ -143,7 +145,8 @@ impl Plans {
             }
             forced => forced,
         };
-        let Choice { algorithm, mut parameters, .. } = select(&request, &forced, table)?;
+        let choice = select(&request, &forced, table)?;
+        let (algorithm, mut parameters) = (choice.algorithm, choice.parameters);
         for (key, place) in [
             (keys::COLLECTIVES_CHUNK_BYTES, &mut parameters.chunk),
             (keys::COLLECTIVES_SEGMENT_BYTES, &mut parameters.segment),
@@ -158,6 +161,10 @@ impl Plans {
             1 => {}
             leaders => parameters.leaders = leaders,
         }
+        let (parameters, limited) = guard(collective, groups, table, parameters);
+        if rank == 0 && snapshot.get(keys::REPORT_EXPLAIN) != "off" {
+            eprintln!("{}", Explanation { request, choice: Choice { parameters, ..choice }, limited });
+        }
         let schedule = algorithm
             .schedule(&Shape { rank, size, root, elements, groups, parameters })
             .map_err(|source| Error::Schedule { rank, collective: operation(collective), elements, source })?;
@@ -170,7 +177,7 @@ fn to_usize(value: u64) -> usize {
 }
 
 /// The groups of a communicator's ranks, as the configuration says.
-fn groups(comm: &Communicator) -> Groups {
+pub(crate) fn groups(comm: &Communicator) -> Groups {
     let (size, snapshot): (usize, &Snapshot) = (comm.size(), comm.snapshot());
     let width = to_usize(snapshot.get(keys::COLLECTIVES_GROUP_SIZE));
     if width > 0 {

@@ -142,7 +142,7 @@ impl Flight {
     }
 
     pub(super) fn activity(&self) -> Activity {
-        let number = u32::try_from(self.number.saturating_add(1)).unwrap_or(u32::MAX);
+        let number = u32::try_from(self.calls.counted(self.number)).unwrap_or(u32::MAX);
         Activity::Collective { operation: self.call.operation, number }
     }
 
@@ -242,7 +242,7 @@ impl Flight {
         if due(patience.limit) {
             let (missing, _) = self.calls.missing(self.number, &self.waits_for());
             let call = self.call.to_string();
-            return Err(Error::CollectiveTimeout { call, number: self.number.saturating_add(1), waited, missing });
+            return Err(Error::CollectiveTimeout { call, number: self.calls.counted(self.number), waited, missing });
         }
         Ok(())
     }
@@ -266,7 +266,7 @@ impl Flight {
             self.calls.world_rank(),
             waited.as_secs(),
             self.call,
-            self.number.saturating_add(1),
+            self.calls.counted(self.number),
             crate::error::ranks(&missing),
         );
     }

@@ -128,6 +128,7 @@ impl Communicator {
             .then(|| HeapMemory::shared(near.segment.clone(), offset, part, ranks, rank).ok())
             .flatten();
         let made = self.gather_words(Operation::Heap, [u64::from(memory.is_some()), 0, 0])?;
+        self.inner.calls.discount(2);
         let all = made.iter().all(|words| words[0] != 0);
         let shares_processors = said.iter().any(|words| words[2] != 0);
         Ok(memory.filter(|_| all).map(|memory| Room { memory, ranks, shares_processors }))
