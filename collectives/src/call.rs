@@ -153,6 +153,11 @@ impl<'a> Call<'a> {
         self.comm.run(shown, &mut execution).map_err(|source| self.failed::<T>(plan.algorithm, source))
     }
 
+    pub(crate) fn failed<T: Element>(&self, algorithm: &'static str, source: spmd::Error) -> Error {
+        let bytes = self.elements.saturating_mul(size_of::<T>());
+        Error::of_runtime(self.comm.rank(), self.operation, algorithm, bytes, source)
+    }
+
     /// The call as the ranks compare and show it.
     pub(crate) fn shown(&self, mark: Signature, algorithm: &'static str, operator: &'static str) -> comm::Call {
         let is_varied = self.operation != operation(self.collective);
@@ -165,17 +170,6 @@ impl<'a> Call<'a> {
             root: self.collective.is_rooted().then_some(self.root),
             operator,
             place: self.place,
-        }
-    }
-
-    pub(crate) fn failed<T: Element>(&self, algorithm: &'static str, source: spmd::Error) -> Error {
-        let (rank, collective) = (self.comm.rank(), self.operation);
-        match source {
-            spmd::Error::CallMismatch { .. } => Error::Mismatch { rank, collective, source },
-            source => {
-                let bytes = self.elements.saturating_mul(size_of::<T>());
-                Error::Runtime { rank, collective, algorithm, bytes, source }
-            }
         }
     }
 
@@ -210,4 +204,19 @@ pub(crate) fn operation(collective: Collective) -> Operation {
         Collective::Scan => Operation::Scan,
         Collective::Exscan => Operation::Exscan,
     }
+}
+
+/// The length of a block of data that has one for each rank.
+pub(crate) fn block<T>(comm: &Communicator, collective: Collective, data: &[T]) -> Result<usize> {
+    let (rank, size, given) = (comm.rank(), comm.size(), data.len());
+    match given.is_multiple_of(size) {
+        true => Ok(given / size),
+        false => Err(Error::NotDivisible { rank, collective: operation(collective), size, given }),
+    }
+}
+
+/// Room for so many elements of each rank.
+pub(crate) fn room<T: Element>(call: &Call<'_>, each: usize) -> Result<Vec<T>> {
+    let total = each.checked_mul(call.comm.size());
+    Ok(bytemuck::zeroed_vec(total.ok_or_else(|| call.no_schedule(ScheduleError::TooLarge))?))
 }

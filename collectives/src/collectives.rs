@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::operators::Op;
 use spmd::element::Element;
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
     impl Sealed for spmd::Communicator {}
 }

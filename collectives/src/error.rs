@@ -119,6 +119,14 @@ pub enum Error {
         /// Why.
         source: ScheduleError,
     },
+    /// A compressed sum cannot be as asked for.
+    #[error("rank {rank}: compressed all_reduce: {reason}")]
+    Compression {
+        /// The calling rank.
+        rank: usize,
+        /// What is wrong, and the way out.
+        reason: String,
+    },
     /// The runtime could not move the data.
     #[error("{collective} ({algorithm}) of {bytes} bytes on rank {rank}: {source}")]
     Runtime {
@@ -133,6 +141,22 @@ pub enum Error {
         /// What happened; names the peer.
         source: spmd::Error,
     },
+}
+
+impl Error {
+    /// The error of the runtime in a call.
+    pub(crate) fn of_runtime(
+        rank: usize,
+        collective: Operation,
+        algorithm: &'static str,
+        bytes: usize,
+        source: spmd::Error,
+    ) -> Error {
+        match source {
+            spmd::Error::CallMismatch { .. } => Error::Mismatch { rank, collective, source },
+            source => Error::Runtime { rank, collective, algorithm, bytes, source },
+        }
+    }
 }
 
 impl fmt::Debug for Error {

@@ -32,6 +32,11 @@ impl<P: Deref<Target = Plan>, I: AsRef<[T]>, O: AsRef<[T]> + AsMut<[T]>, F: Op<T
         Execution { plan, input, output, scratch, op, progress }
     }
 
+    /// As new, on the same buffers.
+    pub(crate) fn restart(&mut self) {
+        self.progress = Progress::new(&self.plan.order);
+    }
+
     fn action(&self, id: u32) -> Action {
         self.plan.schedule.steps()[id as usize].action
     }

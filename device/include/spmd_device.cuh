@@ -2,7 +2,7 @@
 //
 // A kernel gets one argument, `spmd::context_t`, from Rust's `Device::context()`. Destinations and signals are named by
 // their address in this rank's own heap: the same object has the same offset in the heap of every rank. Sources and results
-// may be anywhere on this device.
+// may be anywhere in this device's global memory.
 //
 // Scope. Every call says who makes it: `spmd::thread`, `spmd::warp` (all 32 lanes, converged) or `spmd::block` (all
 // threads). All members call with the same arguments. A source must be ready for every member, as after __syncthreads().
@@ -158,8 +158,46 @@ __device__ __forceinline__ void raise(u64 *word, u64 value, signal_op_t op) {
     else add_relaxed(word, value);
 }
 
-// Bytes from `source` to where `destination` is in the heap of `peer`. For a mapped peer the source may be changed when it
-// returns; for others after `quiet`.
+// The ways that are not stores, called by one thread. Out of line and with the context by value: a reference would keep the
+// context of every caller in memory, also where peers are mapped.
+inline __device__ __noinline__ bool post_put(const context_t context, u64 offset, const void *source, u64 bytes, u32 peer) {
+    const peer_t to = peer_of(context, peer);
+    return to.way == WAY_PROXY  ? proxy::put(context, offset, source, bytes, peer)
+           : to.way == WAY_MLX5 ? mlx5::put(context, to, offset, source, bytes, peer)
+                                : fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
+}
+
+inline __device__ __noinline__ bool post_put_signal(const context_t context, u64 offset, const void *source, u64 bytes,
+                                                    u64 word, u64 value, signal_op_t op, u32 peer) {
+    const peer_t to = peer_of(context, peer);
+    return to.way == WAY_PROXY  ? proxy::put_signal(context, offset, source, bytes, word, value, op, peer)
+           : to.way == WAY_MLX5 ? mlx5::put_signal(context, to, offset, source, bytes, word, value, op, peer)
+                                : fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
+}
+
+inline __device__ __noinline__ bool post_signal(const context_t context, u64 word, u64 value, signal_op_t op, u32 peer) {
+    const peer_t to = peer_of(context, peer);
+    return to.way == WAY_PROXY  ? proxy::signal(context, word, value, op, peer)
+           : to.way == WAY_MLX5 ? mlx5::signal(context, to, word, value, op, peer)
+                                : fail(context, ERROR_NO_WAY, peer, word, 8, 0);
+}
+
+inline __device__ __noinline__ bool post_get(const context_t context, void *destination, u64 offset, u64 bytes, u32 peer) {
+    return peer_of(context, peer).way == WAY_PROXY ? proxy::get(context, destination, offset, bytes, peer)
+                                                   : fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
+}
+
+inline __device__ __noinline__ bool post_quiet(const context_t context) {
+    bool done = context.ring == 0 || proxy::quiet(context);
+    for (u32 peer = 0; done && peer < context.size; ++peer) {
+        const peer_t to = peer_of(context, peer);
+        if (to.way == WAY_MLX5) done = mlx5::quiet(context, to, peer);
+    }
+    return done;
+}
+
+// Bytes from `source` to where `destination` is in the heap of `peer`. The source may be changed after `quiet`; where the
+// peer is mapped, as soon as the members of the scope have met.
 template <class Scope = thread_scope>
 __device__ inline bool put(const context_t &context, void *destination, const void *source, u64 bytes, u32 peer,
                            Scope scope = {}) {
@@ -171,13 +209,7 @@ __device__ inline bool put(const context_t &context, void *destination, const vo
         return true;
     }
     scope.sync();
-    bool posted = true;
-    if (scope.index() == 0) {
-        posted = to.way == WAY_PROXY  ? proxy::put(context, offset, source, bytes, peer)
-                 : to.way == WAY_MLX5 ? mlx5::put(context, to, offset, source, bytes, peer)
-                                      : fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
-    }
-    return scope.all(posted);
+    return scope.all(scope.index() != 0 || post_put(context, offset, source, bytes, peer));
 }
 
 // A put, then a signal that covers it and every put to this peer before it.
@@ -198,13 +230,7 @@ __device__ inline bool put_signal(const context_t &context, void *destination, c
         return true;
     }
     scope.sync();
-    bool posted = true;
-    if (scope.index() == 0) {
-        posted = to.way == WAY_PROXY  ? proxy::put_signal(context, offset, source, bytes, word, value, op, peer)
-                 : to.way == WAY_MLX5 ? mlx5::put_signal(context, to, offset, source, bytes, word, value, op, peer)
-                                      : fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
-    }
-    return scope.all(posted);
+    return scope.all(scope.index() != 0 || post_put_signal(context, offset, source, bytes, word, value, op, peer));
 }
 
 // Raises a signal of `peer` without any fence: it covers nothing. One thread.
@@ -216,9 +242,7 @@ __device__ inline bool signal_relaxed(const context_t &context, u64 *signal, u64
         raise(reinterpret_cast<u64 *>(to.base + word), value, op);
         return true;
     }
-    return to.way == WAY_PROXY  ? proxy::signal(context, word, value, op, peer)
-           : to.way == WAY_MLX5 ? mlx5::signal(context, to, word, value, op, peer)
-                                : fail(context, ERROR_NO_WAY, peer, word, 8, 0);
+    return post_signal(context, word, value, op, peer);
 }
 
 // Raises a signal of `peer` that covers every put to it before. One thread.
@@ -227,14 +251,18 @@ __device__ inline bool signal(const context_t &context, u64 *signal, u64 value, 
     return signal_relaxed(context, signal, value, op, peer);
 }
 
-// Bytes from where `source` is in the heap of a mapped peer; complete when it returns.
+// Bytes from where `source` is in the heap of a peer; complete when it returns. Through the proxy the destination must be in
+// the heap; mlx5 does not get.
 template <class Scope = thread_scope>
 __device__ inline bool get(const context_t &context, void *destination, const void *source, u64 bytes, u32 peer,
                            Scope scope = {}) {
     u64 offset;
     if (!place(context, source, bytes, peer, offset)) return false;
     const peer_t from = peer_of(context, peer);
-    if (from.base == 0) return fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
+    if (from.base == 0) {
+        scope.sync();
+        return scope.all(scope.index() != 0 || post_get(context, destination, offset, bytes, peer));
+    }
     copy(destination, reinterpret_cast<const void *>(from.base + offset), bytes, scope);
     scope.sync();
     return true;
@@ -250,11 +278,7 @@ __device__ inline bool quiet(const context_t &context, Scope scope = {}) {
     bool done = true;
     if (scope.index() == 0) {
         fence_system();
-        if (context.ring != 0) done = proxy::quiet(context);
-        for (u32 peer = 0; done && peer < context.size; ++peer) {
-            const peer_t to = peer_of(context, peer);
-            if (to.way == WAY_MLX5) done = mlx5::quiet(context, to, peer);
-        }
+        done = post_quiet(context);
     }
     return scope.all(done);
 }

@@ -35,12 +35,14 @@ struct queue_t {
     u64 consumer_record;  //  48 address of the completion queue's doorbell record: u32
     u64 local_base;       //  56 this rank's heap as the NIC knows it under `local_key`
     u64 remote_base;      //  64 the peer's heap as its NIC knows it under `remote_key`
-    u64 result;           //  72 where atomic operations leave what was there: 8 bytes under `local_key`
+    u64 result;           //  72 where atomic operations leave what was there: 8 bytes under `result_key`
     u32 number;           //  80 of the queue pair
     u32 local_key;        //  84
     u32 remote_key;       //  88
     u32 inline_bytes;     //  92 the most payload that travels within an entry: 28 or 92, or 8 for signals alone
-    u64 unused[4];        //  96
+    u32 result_key;       //  96
+    u32 unused;           // 100
+    u64 unused_3[3];      // 104
     // What threads of this device change.
     u64 reserved;         // 128 blocks that have been taken
     u64 ready;            // 136 blocks that are filled, without a gap
@@ -280,7 +282,7 @@ __device__ inline void signal_entry(const queue_t *queue, u64 base, u64 offset, 
     control(queue, base, OPERATION_FETCH_ADD, 4, true);
     remote(queue, base, offset);
     segment(queue, base, 2, big_endian(value), 0);
-    segment(queue, base, 3, pair(8, queue->local_key), big_endian(queue->result));
+    segment(queue, base, 3, pair(8, queue->result_key), big_endian(queue->result));
 }
 
 // Entries for all bytes of a put but the last ones, which are left in `offset`, `source` and `bytes`.

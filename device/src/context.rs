@@ -2,7 +2,11 @@
 //!
 //! Knows layouts only. Offsets are asserted here and, in the header, by the CUDA compiler; a test compares the two.
 
+#![expect(unsafe_code, reason = "says that a structure may be passed to a kernel")]
+
 use bytemuck::{Pod, Zeroable};
+use cudarc::driver::DeviceRepr;
+use std::fmt;
 
 /// Raised with every change of a structure of this module, here and in `spmd_types.cuh`.
 pub const CONTEXT_VERSION: u32 = 1;
@@ -19,6 +23,17 @@ pub enum Way {
     Proxy = 2,
     /// Work-queue entries that the kernel writes, and a doorbell that it rings.
     Mlx5 = 3,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Way::None => "none",
+            Way::Mapped => "mapped",
+            Way::Proxy => "proxy",
+            Way::Mlx5 => "mlx5",
+        })
+    }
 }
 
 /// One rank as seen from this one (`peer_t`); an array of them lies in device memory.
@@ -92,6 +107,9 @@ pub struct KernelContext {
     /// 0.
     pub unused: [u64; 7],
 }
+
+// SAFETY: plain numbers in the layout that kernels know it by.
+unsafe impl DeviceRepr for KernelContext {}
 
 /// Every structure that is shared with kernels, its size, and the offset of each field: `[(structure, bytes, [(field, offset)])]`.
 pub const LAYOUT: &[(&str, usize, &[(&str, usize)])] = &[

@@ -61,6 +61,11 @@ pub use element::Element;
 pub use error::{Error, LinkError, Result, SystemError};
 #[cfg(not(loom))]
 pub use heap::{Compare, HeapBuffer, Pending, SignalOp, SymmetricHeap};
+/// Queue pairs of an mlx5 NIC whose requests a GPU writes itself.
+#[cfg(not(loom))]
+pub mod direct {
+    pub use crate::verbs::direct::{DirectNic, DirectQueue, Offer, QueueMemory};
+}
 #[cfg(not(loom))]
 pub use hint::{HintApplies, HintOn, SizeHint, size_hint_for_gradients};
 pub use spmd_derive::Element;

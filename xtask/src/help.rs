@@ -12,6 +12,7 @@ cargo xtask: from a fresh clone to running ranks
     cargo xtask lab netns down      take them down again, leaving no trace
     cargo xtask peers setup         other libraries, for rsbench to measure beside ours
     cargo xtask peers ends          how fast jobs end, next to other launchers
+    cargo xtask device FOLDER       what checks and measures kernels that communicate, for a machine with GPUs
     cargo xtask experiment two-hop  reductions over 12 hosts with slow links, flat and in two hops
     cargo xtask fuzz                decoders of what comes from outside, fed with anything (nightly)
     cargo xtask deny                licences and known defects of every crate we use
@@ -50,6 +51,14 @@ cargo xtask test [STEP...]: run every check, or only the named steps
 Installs what is missing first. A step that fails does not stop the others; a table at the end shows each step with its
 time. Exit code 0: every step passed, or was left out for a reason that the table gives (no nightly toolchain, no
 rights to make namespaces).
+";
+
+pub(crate) const DEVICE: &str = "\
+cargo xtask device FOLDER: put together what a machine with two GPUs needs to check and measure the device side
+
+Builds rsrun and the programs in release mode and copies them into FOLDER with the libraries of the launcher, the sources
+of the peers and a script. Take the folder to the machine and start FOLDER/run.sh there; its programs need nothing but the
+CUDA driver. The peers (NVSHMEM, NCCL) are measured where nvcc and PyTorch are installed.
 ";
 
 pub(crate) const EXPERIMENT: &str = "\

@@ -4,12 +4,14 @@
 
 mod command;
 mod demo;
+mod device;
 mod ends;
 mod error;
 mod experiment;
 mod fuzz;
 mod help;
 mod lab;
+mod nvrtc;
 mod packages;
 mod peers;
 mod setup;
@@ -39,6 +41,7 @@ enum Task {
     Demo,
     Test(test::Options),
     Deny,
+    Device(std::path::PathBuf),
     Fuzz(fuzz::Options),
     LabUp(lab::Up),
     LabDown { name: String },
@@ -57,6 +60,7 @@ impl Task {
             Self::Demo => return demo::run(),
             Self::Test(options) => return test::run(&options),
             Self::Deny => return test::deny(),
+            Self::Device(folder) => device::pack(&folder)?,
             Self::Fuzz(options) => fuzz::run(&options)?,
             Self::LabUp(up) => lab::up(&up)?,
             Self::LabDown { name } => lab::down(&name)?,
@@ -78,13 +82,19 @@ fn parse(mut parser: lexopt::Parser) -> Result<Task> {
         "demo" => (Task::Demo, help::DEMO),
         "deny" => (Task::Deny, help::DENY),
         "test" => return parse_test(&mut parser),
+        "device" => {
+            return match word(&mut parser)?.as_deref() {
+                None | Some("help") => Ok(Task::Help(help::DEVICE)),
+                Some(folder) => Ok(Task::Device(folder.into())),
+            };
+        }
         "fuzz" => return parse_fuzz(&mut parser),
         "lab" => return parse_lab(&mut parser),
         "peers" => return parse_peers(&mut parser),
         "experiment" => return parse_experiment(&mut parser),
         other => {
             return Err(XtaskError::Usage(format!(
-                "no task '{other}'; there are setup, demo, test, fuzz, peers, experiment, deny and lab"
+                "no task '{other}'; there are setup, demo, test, fuzz, peers, device, experiment, deny and lab"
             )));
         }
     };

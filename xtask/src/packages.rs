@@ -15,6 +15,7 @@ pub(crate) struct Package {
 #[rustfmt::skip]
 pub(crate) const PACKAGES: &[Package] = &[
     Package { debian: "cmake", fedora: "cmake", arch: "cmake", suse: "cmake", why: "builds the C parts of crates" },
+    Package { debian: "g++", fedora: "gcc-c++", arch: "gcc", suse: "gcc-c++", why: "CUDA headers, run on the host in tests" },
     Package { debian: "pkg-config", fedora: "pkgconf-pkg-config", arch: "pkgconf", suse: "pkg-config", why: "finds libraries" },
     Package { debian: "libclang-dev", fedora: "clang-devel", arch: "clang", suse: "clang-devel", why: "reads C headers (bindgen)" },
     Package { debian: "libssl-dev", fedora: "openssl-devel", arch: "openssl", suse: "libopenssl-devel", why: "cryptography of the SSH client" },
@@ -30,6 +31,7 @@ pub(crate) const PACKAGES: &[Package] = &[
     Package { debian: "qemu-system-x86", fedora: "qemu-system-x86-core", arch: "qemu-system-x86", suse: "qemu-x86", why: "machines with RDMA for the lab" },
     Package { debian: "libopenmpi-dev", fedora: "openmpi-devel", arch: "openmpi", suse: "openmpi4-devel", why: "cross-check against an MPI" },
     Package { debian: "openmpi-bin", fedora: "openmpi", arch: "openmpi", suse: "openmpi4", why: "mpirun, for the same" },
+    Package { debian: "python3-venv", fedora: "python3", arch: "python", suse: "python3", why: "NVRTC, which compiles CUDA headers, comes as a Python package" },
 ];
 
 /// What `cargo xtask peers setup` needs besides: other libraries to measure beside ours.

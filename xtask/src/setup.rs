@@ -2,6 +2,7 @@
 
 use crate::command::{Interrupts, line};
 use crate::error::Result;
+use crate::nvrtc;
 use crate::packages::{PACKAGES, Package, install_line};
 use crate::system::{Family, Rights, for_administrator, quiet};
 use std::process::{Command, Stdio};
@@ -11,7 +12,9 @@ const APT: &[&str] = &["-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Use-Pty=0",
 /// Installs what is missing. True when nothing is missing any more; false when rights or knowledge of this system lack,
 /// which has been said, and the caller may go on with what is possible.
 pub(crate) fn run() -> Result<bool> {
-    install(PACKAGES)
+    let complete = install(PACKAGES)?;
+    nvrtc::install()?;
+    Ok(complete)
 }
 
 /// As [`run`], for these packages.

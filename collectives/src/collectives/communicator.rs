@@ -2,10 +2,9 @@
 
 use super::Collectives;
 use crate::algorithms::Collective;
-use crate::call::{Call, operation};
-use crate::error::{Error, Result};
+use crate::call::{Call, block, room};
+use crate::error::Result;
 use crate::operators::Op;
-use crate::schedule::ScheduleError;
 use crate::varied;
 use spmd::Communicator;
 use spmd::element::Element;
@@ -42,11 +41,9 @@ impl Collectives for Communicator {
     }
 
     fn gather<T: Element>(&self, data: &[T], root: usize) -> Result<Option<Vec<T>>> {
-        let mut all = match self.rank() == root {
-            true => Some(room(self, Collective::Gather, data)?),
-            false => None,
-        };
-        self.gather_into(data, all.as_deref_mut(), root)?;
+        let call = Call::new::<T>(self, Collective::Gather, root, data.len());
+        let mut all = if self.rank() == root { Some(room(&call, data.len())?) } else { None };
+        call.run(data, all.as_deref_mut().unwrap_or_default(), None)?;
         Ok(all)
     }
 
@@ -56,8 +53,9 @@ impl Collectives for Communicator {
     }
 
     fn all_gather<T: Element>(&self, data: &[T]) -> Result<Vec<T>> {
-        let mut all = room(self, Collective::AllGather, data)?;
-        self.all_gather_into(data, &mut all)?;
+        let call = Call::new::<T>(self, Collective::AllGather, 0, data.len());
+        let mut all = room(&call, data.len())?;
+        call.run(data, &mut all, None)?;
         Ok(all)
     }
 
@@ -125,21 +123,4 @@ impl Collectives for Communicator {
     fn all_to_all_v<T: Element>(&self, data: &[T], counts: &[usize]) -> Result<(Vec<T>, Vec<usize>)> {
         varied::all_to_all_v(self, data, counts)
     }
-}
-
-/// The length of a block of data that has one for each rank.
-fn block<T>(comm: &Communicator, collective: Collective, data: &[T]) -> Result<usize> {
-    let (rank, size, given) = (comm.rank(), comm.size(), data.len());
-    match given.is_multiple_of(size) {
-        true => Ok(given / size),
-        false => Err(Error::NotDivisible { rank, collective: operation(collective), size, given }),
-    }
-}
-
-/// Room for the data of all ranks.
-fn room<T: Element>(comm: &Communicator, collective: Collective, data: &[T]) -> Result<Vec<T>> {
-    let total = data.len().checked_mul(comm.size());
-    let total =
-        total.ok_or_else(|| Call::new::<T>(comm, collective, 0, data.len()).no_schedule(ScheduleError::TooLarge))?;
-    Ok(bytemuck::zeroed_vec(total))
 }

@@ -26,7 +26,7 @@ pub struct QueueHandle {
     pub local_base: u64,
     /// The address of the peer's heap for its NIC under `remote_key`.
     pub remote_base: u64,
-    /// The NIC's address of 8 bytes under `local_key` where results of atomic operations go.
+    /// The NIC's address of 8 bytes under `result_key` where results of atomic operations go.
     pub result: u64,
     /// The queue pair's number: 24 bits.
     pub number: u32,
@@ -36,8 +36,12 @@ pub struct QueueHandle {
     pub remote_key: u32,
     /// The most payload that travels within an entry: 8 to 92.
     pub inline_bytes: u32,
+    /// The key of `result`.
+    pub result_key: u32,
     /// 0.
-    pub unused: [u64; 4],
+    pub unused: u32,
+    /// 0.
+    pub unused_3: [u64; 3],
     /// Blocks that threads have taken. This and what follows is the kernel's.
     pub reserved: u64,
     /// Blocks that are filled, without a gap.

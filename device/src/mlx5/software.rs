@@ -12,10 +12,10 @@ const RECORDS: usize = PAGE;
 /// Where the send queue begins; completions follow.
 const ENTRIES: usize = 2 * PAGE;
 
-/// One side's heap as a NIC knows it.
+/// Memory as a NIC knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Heap {
-    /// Its address for the NIC.
+    /// Its address.
     pub base: u64,
     /// Its key.
     pub key: u32,
@@ -62,10 +62,10 @@ impl SoftwareQueue {
         }
     }
 
-    /// What a kernel gets whose device sees [`SoftwareQueue::memory`] at `base`. `result`: the NIC's address, under the
-    /// local key, of where results of atomic operations go.
+    /// What a kernel gets whose device sees [`SoftwareQueue::memory`] at `base`. `result`: 8 bytes where results of atomic
+    /// operations go.
     #[must_use]
-    pub fn handle_at(&self, base: u64, local: Heap, remote: Heap, result: u64, inline_bytes: u32) -> QueueHandle {
+    pub fn handle_at(&self, base: u64, local: Heap, remote: Heap, result: Heap, inline_bytes: u32) -> QueueHandle {
         let entries = base + ENTRIES as u64;
         QueueHandle {
             blocks: entries,
@@ -77,11 +77,12 @@ impl SoftwareQueue {
             consumer_record: base + RECORDS as u64 + 8,
             local_base: local.base,
             remote_base: remote.base,
-            result,
+            result: result.base,
             number: self.number,
             local_key: local.key,
             remote_key: remote.key,
             inline_bytes,
+            result_key: result.key,
             ..QueueHandle::default()
         }
     }

@@ -27,14 +27,15 @@ const HEAP: usize = 1 << 16;
 /// Where the NICs believe the heaps to be: nowhere near where they are.
 const LOCAL: u64 = 0x7100_0000_0000;
 const REMOTE: u64 = 0x6200_0000_0000;
-/// The last 8 bytes of the own heap are for results.
-const RESULT: u64 = HEAP as u64 - 8;
+/// Where it believes results to go.
+const RESULT: u64 = 0x5300_0000_0000;
 
 /// A rank, its peer and the NIC between them.
 struct Bench {
     compiled: Compiled,
     own: Memory,
     peer: Memory,
+    results: Memory,
     /// What the kernel shares with its device: counters change.
     handle: Box<[std::sync::atomic::AtomicU64; 32]>,
     context: KernelContext,
@@ -62,10 +63,12 @@ impl Bench {
         let local = Heap { base: LOCAL, key: here.register(LOCAL, own.clone(), Access::Remote) };
         let remote = Heap { base: REMOTE, key: there.register(REMOTE, peer.clone(), Access::Remote) };
         let queue = SoftwareQueue::new(NUMBER, block_count);
+        let base = queue.memory().start().addr().get() as u64;
+        let results = Memory::zeroed(8);
+        let result = Heap { base: RESULT, key: here.register(RESULT, results.clone(), Access::Local) };
+        let mut handle = queue.handle_at(base, local, remote, result, inline_bytes);
         let mut nic = Nic::default();
         nic.add(queue.queue(here, there));
-        let base = queue.memory().start().addr().get() as u64;
-        let mut handle = queue.handle_at(base, local, remote, LOCAL + RESULT, inline_bytes);
         change(&mut handle);
         let words: [u64; 32] = bytemuck::cast(handle);
         let error = Box::new(ErrorRecord::default());
@@ -79,7 +82,7 @@ impl Bench {
             ..KernelContext::default()
         };
         let handle = Box::new(words.map(Into::into));
-        Some(Bench { compiled, own, peer, handle, context, error, nic: Mutex::new(nic) })
+        Some(Bench { compiled, own, peer, results, handle, context, error, nic: Mutex::new(nic) })
     }
 
     fn entry(&self) -> PeerEntry {
@@ -201,6 +204,7 @@ fn the_header_has_the_layout_of_the_handle_here() {
         ("local_key", offset_of!(QueueHandle, local_key)),
         ("remote_key", offset_of!(QueueHandle, remote_key)),
         ("inline_bytes", offset_of!(QueueHandle, inline_bytes)),
+        ("result_key", offset_of!(QueueHandle, result_key)),
         ("reserved", offset_of!(QueueHandle, reserved)),
         ("ready", offset_of!(QueueHandle, ready)),
         ("rung", offset_of!(QueueHandle, rung)),
@@ -352,8 +356,7 @@ fn signals_set_and_add() {
     bench.assert_good();
     assert_eq!(bench.peer.word(8).load(Ordering::Relaxed), 3, "an addition wraps around");
     assert_eq!(bench.peer.word(16).load(Ordering::Relaxed), 1 << 63);
-    let result = usize::try_from(RESULT).unwrap();
-    assert_eq!(bench.own.word(result).load(Ordering::Relaxed), 0, "what was there before the last addition");
+    assert_eq!(bench.results.word(0).load(Ordering::Relaxed), 0, "what was there before the last addition");
 }
 
 /// Threads that share the queue, each with a range and a signal of its own; a reader checks that a signal covers its put.

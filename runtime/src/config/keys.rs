@@ -285,6 +285,22 @@ table! {
     COLLECTIVES_EXSCAN: String = "collectives.exscan", choice("auto", &["auto", "chain", "recursive_doubling"]),
         read by "collectives";
 
+    /// The heap of each rank's device (`spmd_device::Device`), besides what collectives take.
+    DEVICE_HEAP_BYTES: u64 = "device.heap_bytes", bytes(256 * MIB, 4 * KIB..=1024 * GIB), read by "devices";
+
+    /// Which way kernels take to other ranks: `mapped` is plain stores into the memory of GPUs of the same host, `proxy` a
+    /// thread of the host that posts what kernels write into a ring, `mlx5` a NIC whose doorbell the kernel rings. `auto`
+    /// takes `mapped` where it works, else `proxy`.
+    DEVICE_WAY: String = "device.way", choice("auto", &["auto", "mapped", "proxy", "mlx5"]), read by "devices";
+
+    /// How long a kernel waits for a signal, a packet, or room in a ring before it gives up with an error. Zero: for ever,
+    /// so that the kernel hangs when a peer is gone.
+    DEVICE_WAIT_LIMIT: Duration = "device.wait_limit", duration(s(30), s(0)..=s(86400)), read by "devices";
+
+    /// The file of NVRTC, which compiles kernels from their source. Empty: libnvrtc.so.13, .12 and the like, wherever the
+    /// system's loader finds them.
+    DEVICE_NVRTC: String = "device.nvrtc", Kind::Text { default: "" }, read by "devices";
+
     /// Command that starts the agent on a host instead of SSH: `{host}` in it is replaced by the host, or the host is
     /// appended. Empty: SSH. The option `--launch-agent` sets it.
     LAUNCH_AGENT: String = "launch.agent", Kind::Text { default: "" }, read by "launcher";

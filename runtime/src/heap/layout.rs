@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 
 /// Buffers begin at multiples of this: two cache lines, which processors fetch in pairs, so that a signal of one buffer
 /// does not disturb its neighbour.
-pub(super) const ALIGN: usize = 128;
+pub const ALIGN: usize = 128;
 
+/// Which places of a memory of a fixed size are taken.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub struct Layout {
     capacity: usize,
     /// Where each buffer begins, and its bytes without padding.
     taken: BTreeMap<usize, usize>,
@@ -18,12 +19,14 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn new(capacity: usize) -> Self {
+    /// Nothing of `capacity` bytes is taken.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
         Layout { capacity, taken: BTreeMap::new(), touched: 0 }
     }
 
     /// The first gap that holds `bytes`; and how much of it was in use before and must be cleared.
-    pub(super) fn take(&mut self, bytes: usize) -> Option<(usize, usize)> {
+    pub fn take(&mut self, bytes: usize) -> Option<(usize, usize)> {
         let padded = bytes.max(1).checked_next_multiple_of(ALIGN)?;
         let mut start = 0;
         for (&begin, &length) in &self.taken {
@@ -42,16 +45,19 @@ impl Layout {
     }
 
     /// Whether exactly this buffer is taken.
-    pub(super) fn is_taken(&self, start: usize, bytes: usize) -> bool {
+    #[must_use]
+    pub fn is_taken(&self, start: usize, bytes: usize) -> bool {
         self.taken.get(&start) == Some(&bytes)
     }
 
-    pub(super) fn give_back(&mut self, start: usize) {
+    /// The buffer that begins at `start` is free again.
+    pub fn give_back(&mut self, start: usize) {
         self.taken.remove(&start);
     }
 
     /// Bytes that are not taken.
-    pub(super) fn left(&self) -> usize {
+    #[must_use]
+    pub fn left(&self) -> usize {
         let taken: usize = self.taken.values().map(|bytes| bytes.max(&1).next_multiple_of(ALIGN)).sum();
         self.capacity.saturating_sub(taken)
     }

@@ -7,7 +7,7 @@
 mod atomic;
 mod buffer;
 mod direct;
-mod layout;
+pub mod layout;
 mod offsets;
 
 pub use atomic::{Atomic, Compare, SignalOp};

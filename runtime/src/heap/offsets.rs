@@ -11,7 +11,7 @@ use crate::{
         operation::OperationId,
     },
     error::{Error, Result},
-    memory::heap::Width,
+    memory::heap::{HeapMemory, Width},
 };
 use std::{
     collections::VecDeque,
@@ -73,6 +73,10 @@ impl SymmetricHeap {
     pub fn memory(&self) -> NonNull<[u8]> {
         let memory = &self.inner.memory;
         NonNull::slice_from_raw_parts(memory.address(memory.own(), 0..memory.part()), memory.part())
+    }
+
+    pub(crate) fn memory_of_heap(&self) -> Arc<HeapMemory> {
+        self.inner.memory.clone()
     }
 
     /// Puts `bytes` bytes at `source` of this rank's own memory to `destination` in the memory of `rank`. Returns when the

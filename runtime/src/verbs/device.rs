@@ -146,6 +146,12 @@ impl Device {
         &self.port
     }
 
+    /// What peers may do with memory that is registered for them: atomic operations where the device can.
+    pub(super) fn remote_access(&self) -> i32 {
+        let atomic = if self.limits.atomic_cap == 0 { 0 } else { sys::ACCESS_REMOTE_ATOMIC };
+        sys::ACCESS_REMOTE_WRITE | sys::ACCESS_REMOTE_READ | atomic
+    }
+
     pub(super) fn failed(&self, call: &'static str) -> VerbsError {
         VerbsError::Call { device: self.name(), call, source: io::Error::last_os_error() }
     }

@@ -105,6 +105,12 @@ impl Region {
         Piece::new(self.start, self.length, unsafe { self.mr.as_ref() }.lkey, at, length)
     }
 
+    /// The key for requests of this side.
+    pub(super) fn local_key(&self) -> u32 {
+        // SAFETY: registered as long as the region exists.
+        unsafe { self.mr.as_ref() }.lkey
+    }
+
     /// The key for the peer's requests.
     pub(crate) fn remote_key(&self) -> u32 {
         // SAFETY: as above.
@@ -167,7 +173,7 @@ impl Shared {
     pub(crate) fn new(device: &Arc<Device>, memory: Arc<HeapMemory>) -> Result<Self> {
         let length = memory.part();
         let start = memory.address(memory.own(), 0..length).as_ptr().cast();
-        let access = sys::ACCESS_LOCAL_WRITE | sys::ACCESS_REMOTE_WRITE | sys::ACCESS_REMOTE_READ;
+        let access = sys::ACCESS_LOCAL_WRITE | device.remote_access();
         // SAFETY: mapped as long as the memory exists, which is held until the registration is gone.
         let mr = unsafe { register(device, start, length, access) };
         let Some(mr) = NonNull::new(mr) else {
@@ -185,6 +191,12 @@ impl Shared {
     pub(crate) fn remote(&self) -> Remote {
         // SAFETY: registered as long as this exists.
         Remote { address: self.start().as_ptr().addr() as u64, key: unsafe { self.mr.as_ref() }.rkey }
+    }
+
+    /// The key for requests of this side.
+    pub(super) fn local_key(&self) -> u32 {
+        // SAFETY: registered as long as this exists.
+        unsafe { self.mr.as_ref() }.lkey
     }
 
     /// A part of it, for a request.

@@ -6,6 +6,7 @@
 mod address;
 mod counters;
 mod device;
+pub(crate) mod direct;
 mod error;
 mod library;
 mod memory;

@@ -329,7 +329,7 @@ impl QueuePair {
             qp_state: sys::QPS_INIT,
             pkey_index: 0,
             port_num: port.number,
-            qp_access_flags: (sys::ACCESS_REMOTE_WRITE | sys::ACCESS_REMOTE_READ).unsigned_abs(),
+            qp_access_flags: device.remote_access().unsigned_abs(),
             ..sys::QpAttr::zeroed()
         };
         let mask = sys::QP_STATE | sys::QP_PKEY_INDEX | sys::QP_PORT | sys::QP_ACCESS_FLAGS;
@@ -340,10 +340,29 @@ impl QueuePair {
             &[
                 ("pkey_index", 0, "0 to the size of the port's table"),
                 ("port_num", port.number.into(), "1 to the number of ports"),
-                ("qp_access_flags", 6, "remote write and read"),
+                (
+                    "qp_access_flags",
+                    u64::from(device.remote_access().unsigned_abs()),
+                    "remote write, read, atomic operations",
+                ),
             ],
         )?;
         Ok(made)
+    }
+
+    /// The library's object, for whoever drives the queue past it.
+    pub(super) fn raw(&self) -> NonNull<sys::Qp> {
+        self.qp
+    }
+
+    /// The queue that it reports to.
+    pub(super) fn raw_completions(&self) -> NonNull<sys::Cq> {
+        self._completions.cq
+    }
+
+    /// Bytes that travel within a request.
+    pub(super) fn inline_bytes(&self) -> usize {
+        self.inline
     }
 
     /// What the peer must know.

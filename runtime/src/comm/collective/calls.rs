@@ -39,7 +39,7 @@ const WORDS: u64 = 0x6361_6c6c_7300_0000;
 const REMEMBERED: usize = 32;
 
 /// In larger communicators a word goes to this many members of lower and of higher rank only: all to all would be too much
-/// for a rank that is merely late. Verdicts are passed on.
+/// for a rank that is merely late. Verdicts are passed on by everybody.
 const TOLD: usize = 64;
 
 /// Of the messages that wait, how many are looked at when a call ends.
@@ -282,8 +282,8 @@ impl Calls {
     fn heard(&self, engine: &mut Engine, from: usize, word: Word) {
         match word {
             Word::Verdict(verdict) => {
-                let everyone_knows = self.members.len() <= 2 * TOLD + 1;
-                if self.verdict.set(error_of(&verdict, self.counted(verdict.number))).is_ok() && !everyone_knows {
+                // Passed on, also where everybody is told: whoever hears that this rank has left shall know why.
+                if self.verdict.set(error_of(&verdict, self.counted(verdict.number))).is_ok() {
                     self.tell(engine, &Word::Verdict(verdict));
                 }
             }

@@ -69,7 +69,7 @@ impl Communicator {
     /// Runs a collective operation to its end. Every rank of the communicator must make the same calls in the same order.
     ///
     /// # Errors
-    /// [`Error::CallMismatch`](crate::Error::CallMismatch) on all ranks when their calls do not fit together, in this call
+    /// [`Error::CallMismatch`] on all ranks when their calls do not fit together, in this call
     /// or in a later one: a rank that only sends is done before it can know. When a rank is lost, or has left. What is not
     /// complete then is given up.
     pub fn run<M: Machine>(&self, call: Call, machine: &mut M) -> Result<()> {

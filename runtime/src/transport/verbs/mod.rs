@@ -29,6 +29,7 @@ use agree::Message;
 use lane::{Counts, Lane};
 use link::{Agreeing, Failure, Link, Open};
 use settings::Recipes;
+pub(crate) use settings::attributes;
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -501,6 +502,7 @@ impl Transport for Verbs {
             channels,
             direct_read: DirectRead::No("pieces are written into the receiver's ring"),
             slow_poll: false,
+            gathers: true,
         }
     }
 

@@ -50,20 +50,7 @@ impl Recipes {
     pub(super) fn new(snapshot: &Snapshot, hint: usize) -> Result<Self> {
         let number = |key| usize::try_from(snapshot.get(key)).unwrap_or(usize::MAX);
         let narrow = |key| u32::try_from(snapshot.get(key)).unwrap_or(u32::MAX);
-        let byte = |key| u8::try_from(snapshot.get(key)).unwrap_or(u8::MAX);
-        // The table of keys holds the ranges; what cannot be encoded is beyond them.
-        let beyond = |key: &str| Error::Setting { reason: format!("{key} is beyond what RDMA can encode") };
-        let attributes = Attributes {
-            ack_timeout: AckTimeout::at_least(snapshot.get(keys::VERBS_TIMEOUT))
-                .ok_or_else(|| beyond(keys::VERBS_TIMEOUT.name))?,
-            retries: byte(keys::VERBS_RETRIES),
-            rnr_retries: byte(keys::VERBS_RNR_RETRIES),
-            rnr_timer: RnrTimer::at_least(snapshot.get(keys::VERBS_RNR_TIMER))
-                .ok_or_else(|| beyond(keys::VERBS_RNR_TIMER.name))?,
-            mtu: Mtu::from_bytes(snapshot.get(keys::VERBS_MTU).parse().unwrap_or_default())
-                .ok_or_else(|| beyond(keys::VERBS_MTU.name))?,
-            traffic_class: byte(keys::VERBS_TRAFFIC_CLASS),
-        };
+        let attributes = attributes(snapshot)?;
         let bulk = Recipe {
             ring: Size { units: UNITS, unit: number(keys::VERBS_RING_BYTES) / UNITS as usize },
             send_depth: narrow(keys::VERBS_SEND_DEPTH),
@@ -79,7 +66,7 @@ impl Recipes {
                 send_depth: SHALLOW.min(bulk.send_depth),
                 attributes: Attributes {
                     rnr_timer: RnrTimer::at_least(SHORT_WAIT).unwrap_or(attributes.rnr_timer),
-                    traffic_class: byte(keys::VERBS_LOW_LATENCY_TRAFFIC_CLASS),
+                    traffic_class: byte(snapshot.get(keys::VERBS_LOW_LATENCY_TRAFFIC_CLASS)),
                     ..attributes
                 },
                 ..bulk
@@ -92,6 +79,28 @@ impl Recipes {
     pub(super) fn in_order(&self) -> impl Iterator<Item = Recipe> {
         self.low.into_iter().chain(std::iter::repeat_n(self.bulk, self.queue_pairs))
     }
+}
+
+/// A number that the table of keys keeps within a byte.
+fn byte(number: u64) -> u8 {
+    u8::try_from(number).unwrap_or(u8::MAX)
+}
+
+/// The attributes of a connection that are settings.
+pub(crate) fn attributes(snapshot: &Snapshot) -> Result<Attributes> {
+    // The table of keys holds the ranges; what cannot be encoded is beyond them.
+    let beyond = |key: &str| Error::Setting { reason: format!("{key} is beyond what RDMA can encode") };
+    Ok(Attributes {
+        ack_timeout: AckTimeout::at_least(snapshot.get(keys::VERBS_TIMEOUT))
+            .ok_or_else(|| beyond(keys::VERBS_TIMEOUT.name))?,
+        retries: byte(snapshot.get(keys::VERBS_RETRIES)),
+        rnr_retries: byte(snapshot.get(keys::VERBS_RNR_RETRIES)),
+        rnr_timer: RnrTimer::at_least(snapshot.get(keys::VERBS_RNR_TIMER))
+            .ok_or_else(|| beyond(keys::VERBS_RNR_TIMER.name))?,
+        mtu: Mtu::from_bytes(snapshot.get(keys::VERBS_MTU).parse().unwrap_or_default())
+            .ok_or_else(|| beyond(keys::VERBS_MTU.name))?,
+        traffic_class: byte(snapshot.get(keys::VERBS_TRAFFIC_CLASS)),
+    })
 }
 
 /// After how long a device gives up a peer that does not answer: the first try and every retry wait for at least the

@@ -1,0 +1,256 @@
+//! Collectives that are planned once and started many times.
+
+use super::{Prepared, prepare};
+#[cfg(doc)]
+use crate::collectives::Collectives;
+use crate::collectives::sealed::Sealed;
+use crate::error::Result;
+use crate::operators::Op;
+use spmd::Communicator;
+use spmd::comm::CollectiveRequest;
+use spmd::element::Element;
+use std::fmt;
+
+/// Persistent collectives: arguments, buffers and plan are settled once, and each start gives a request.
+///
+/// Making one is collective, without messages: all ranks make the same ones in the same order. Each has a message space of
+/// its own (as after [`Communicator::duplicate`]), so that ranks may start several in different orders. Lengths and
+/// results are those of [`Collectives`].
+///
+/// ```
+/// use spmd_collectives::prelude::*;
+///
+/// spmd::local::run(3, |world| {
+///     let comm = world.communicator();
+///     let mut sum = comm.all_reduce_init(vec![0; 4], Sum).unwrap();
+///     for step in 0..3 {
+///         sum.data_mut().fill(step + comm.rank());
+///         let under_way = sum.start().unwrap();
+///         // … compute …
+///         sum = under_way.wait().unwrap();
+///         assert_eq!(sum.result(), [3 * step + 3; 4]);
+///     }
+/// });
+/// ```
+///
+/// # Errors
+/// As for [`Collectives`].
+pub trait PersistentCollectives: Sealed {
+    /// [`Collectives::barrier`], to be started.
+    ///
+    /// # Errors
+    /// See [`PersistentCollectives`].
+    #[track_caller]
+    fn barrier_init(&self) -> Result<PersistentCollective<u8>>;
+
+    /// [`Collectives::broadcast`], to be started.
+    ///
+    /// # Errors
+    /// See [`PersistentCollectives`].
+    #[track_caller]
+    fn broadcast_init<T: Element>(&self, data: Vec<T>, root: usize) -> Result<PersistentCollective<T>>;
+
+    /// [`Collectives::reduce`], to be started.
+    ///
+    /// # Errors
+    /// See [`PersistentCollectives`].
+    #[track_caller]
+    fn reduce_init<T: Element>(
+        &self,
+        data: Vec<T>,
+        op: impl Op<T> + Send + 'static,
+        root: usize,
+    ) -> Result<PersistentCollective<T>>;
+
+    /// [`Collectives::all_reduce`], to be started.
+    ///
+    /// # Errors
+    /// See [`PersistentCollectives`].
+    #[track_caller]
+    fn all_reduce_init<T: Element>(
+        &self,
+        data: Vec<T>,
+        op: impl Op<T> + Send + 'static,
+    ) -> Result<PersistentCollective<T>>;
+
+    /// [`Collectives::gather`], to be started.
+    ///
+    /// # Errors
+    /// See [`PersistentCollectives`].
+    #[track_caller]
+    fn gather_init<T: Element>(&self, data: Vec<T>, root: usize) -> Result<PersistentCollective<T>>;
+
+    /// [`Collectives::all_gather`], to be started.
+    ///
+    /// # Errors
+    /// See [`PersistentCollectives`].
+    #[track_caller]
+    fn all_gather_init<T: Element>(&self, data: Vec<T>) -> Result<PersistentCollective<T>>;
+
+    /// [`Collectives::scatter`], to be started.
+    ///
+    /// # Errors
+    /// See [`PersistentCollectives`].
+    #[track_caller]
+    fn scatter_init<T: Element>(
+        &self,
+        data: Option<Vec<T>>,
+        block: usize,
+        root: usize,
+    ) -> Result<PersistentCollective<T>>;
+
+    /// [`Collectives::all_to_all`], to be started.
+    ///
+    /// # Errors
+    /// See [`PersistentCollectives`].
+    #[track_caller]
+    fn all_to_all_init<T: Element>(&self, data: Vec<T>) -> Result<PersistentCollective<T>>;
+
+    /// [`Collectives::reduce_scatter`], to be started.
+    ///
+    /// # Errors
+    /// See [`PersistentCollectives`].
+    #[track_caller]
+    fn reduce_scatter_init<T: Element>(
+        &self,
+        data: Vec<T>,
+        op: impl Op<T> + Send + 'static,
+    ) -> Result<PersistentCollective<T>>;
+
+    /// [`Collectives::scan`], to be started.
+    ///
+    /// # Errors
+    /// See [`PersistentCollectives`].
+    #[track_caller]
+    fn scan_init<T: Element>(&self, data: Vec<T>, op: impl Op<T> + Send + 'static) -> Result<PersistentCollective<T>>;
+
+    /// [`Collectives::exscan`], to be started.
+    ///
+    /// # Errors
+    /// See [`PersistentCollectives`].
+    #[track_caller]
+    fn exscan_init<T: Element>(&self, data: Vec<T>, op: impl Op<T> + Send + 'static)
+    -> Result<PersistentCollective<T>>;
+}
+
+/// A collective that is not under way: see [`PersistentCollectives`].
+pub struct PersistentCollective<T> {
+    comm: Communicator,
+    prepared: Prepared<T>,
+    /// It works in place: what this rank gives is where the result will be.
+    in_place: bool,
+}
+
+impl<T: Element> PersistentCollective<T> {
+    fn new(parent: &Communicator, prepared: Prepared<T>, in_place: bool) -> Result<Self> {
+        let comm = parent.duplicate().map_err(|source| prepared.at.failed(source))?;
+        Ok(PersistentCollective { comm, prepared, in_place })
+    }
+
+    /// What this rank gives at the next start. In broadcast, all_reduce and scan, which work in place, it is the last
+    /// result.
+    #[must_use]
+    pub fn data(&self) -> &[T] {
+        if self.in_place { &self.prepared.execution.output } else { &self.prepared.execution.input }
+    }
+
+    /// What this rank gives at the next start, to be changed.
+    #[must_use]
+    pub fn data_mut(&mut self) -> &mut [T] {
+        if self.in_place { &mut self.prepared.execution.output } else { &mut self.prepared.execution.input }
+    }
+
+    /// What came of the last start; empty on ranks that get nothing.
+    #[must_use]
+    pub fn result(&self) -> &[T] {
+        &self.prepared.execution.output
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// As for [`Collectives`]; the collective is gone then.
+    pub fn start(self) -> Result<CollectiveRequest<Self>> {
+        let PersistentCollective { comm, prepared, in_place } = self;
+        let (call, at) = (prepared.call, prepared.at);
+        let kept = comm.clone();
+        prepared.start(&comm, move |mut execution| {
+            execution.restart();
+            PersistentCollective { comm: kept, prepared: Prepared { call, at, execution }, in_place }
+        })
+    }
+}
+
+impl<T> fmt::Debug for PersistentCollective<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PersistentCollective").field("call", &self.prepared.call).finish_non_exhaustive()
+    }
+}
+
+impl PersistentCollectives for Communicator {
+    fn barrier_init(&self) -> Result<PersistentCollective<u8>> {
+        PersistentCollective::new(self, prepare::barrier(self)?, false)
+    }
+
+    fn broadcast_init<T: Element>(&self, data: Vec<T>, root: usize) -> Result<PersistentCollective<T>> {
+        PersistentCollective::new(self, prepare::broadcast(self, data, root)?, true)
+    }
+
+    fn reduce_init<T: Element>(
+        &self,
+        data: Vec<T>,
+        op: impl Op<T> + Send + 'static,
+        root: usize,
+    ) -> Result<PersistentCollective<T>> {
+        PersistentCollective::new(self, prepare::reduce(self, data, Box::new(op), root)?, false)
+    }
+
+    fn all_reduce_init<T: Element>(
+        &self,
+        data: Vec<T>,
+        op: impl Op<T> + Send + 'static,
+    ) -> Result<PersistentCollective<T>> {
+        PersistentCollective::new(self, prepare::all_reduce(self, data, Box::new(op))?, true)
+    }
+
+    fn gather_init<T: Element>(&self, data: Vec<T>, root: usize) -> Result<PersistentCollective<T>> {
+        PersistentCollective::new(self, prepare::gather(self, data, root)?, false)
+    }
+
+    fn all_gather_init<T: Element>(&self, data: Vec<T>) -> Result<PersistentCollective<T>> {
+        PersistentCollective::new(self, prepare::all_gather(self, data)?, false)
+    }
+
+    fn scatter_init<T: Element>(
+        &self,
+        data: Option<Vec<T>>,
+        block: usize,
+        root: usize,
+    ) -> Result<PersistentCollective<T>> {
+        PersistentCollective::new(self, prepare::scatter(self, data, block, root)?, false)
+    }
+
+    fn all_to_all_init<T: Element>(&self, data: Vec<T>) -> Result<PersistentCollective<T>> {
+        PersistentCollective::new(self, prepare::all_to_all(self, data)?, false)
+    }
+
+    fn reduce_scatter_init<T: Element>(
+        &self,
+        data: Vec<T>,
+        op: impl Op<T> + Send + 'static,
+    ) -> Result<PersistentCollective<T>> {
+        PersistentCollective::new(self, prepare::reduce_scatter(self, data, Box::new(op))?, false)
+    }
+
+    fn scan_init<T: Element>(&self, data: Vec<T>, op: impl Op<T> + Send + 'static) -> Result<PersistentCollective<T>> {
+        PersistentCollective::new(self, prepare::scan(self, data, Box::new(op))?, true)
+    }
+
+    fn exscan_init<T: Element>(
+        &self,
+        data: Vec<T>,
+        op: impl Op<T> + Send + 'static,
+    ) -> Result<PersistentCollective<T>> {
+        PersistentCollective::new(self, prepare::exscan(self, data, Box::new(op))?, false)
+    }
+}

@@ -1,0 +1,85 @@
+// What gpu_bench.rs measures on two GPUs: our calls, and floors of the same machine beside them. Every argument after the
+// context is a 64-bit number or a pointer. Rank 0 begins each exchange, rank 1 answers.
+#include "spmd_device.cuh"
+
+using namespace spmd;
+
+// ---- floors: the least code that could do it ------------------------------------------------------------------------
+
+// One word there and back, no order, no limit.
+extern "C" __global__ void floor_signal(context_t context, u64 *word, u64 base, u64 rounds) {
+    u64 *there = mapped(context, word, 1 - context.rank);
+    for (u64 i = base + 1; i <= base + rounds; ++i) {
+        if (context.rank == 0) store_relaxed(there, i);
+        while (load_relaxed(word) < i) {
+        }
+        if (context.rank == 1) store_relaxed(there, i);
+    }
+}
+
+// A word of data, a fence and a flag by one thread: what any put to any address with a signal costs at least.
+extern "C" __global__ void floor_put_signal(context_t context, u64 *word, u64 *data, u64 base, u64 rounds) {
+    u64 *there = mapped(context, word, 1 - context.rank), *to = mapped(context, data, 1 - context.rank);
+    for (u64 i = base + 1; i <= base + rounds; ++i) {
+        if (context.rank == 1) {
+            while (load_relaxed(word) < i) {
+            }
+        }
+        store_relaxed(to, i);
+        fence_system();
+        store_relaxed(there, i);
+        if (context.rank == 0) {
+            while (load_relaxed(word) < i) {
+            }
+        }
+    }
+}
+
+// ---- ours -----------------------------------------------------------------------------------------------------------
+
+extern "C" __global__ void exchange_signals(context_t context, u64 *word, u64 base, u64 rounds, u64 strong) {
+    const u32 peer = 1 - context.rank;
+    for (u64 i = base + 1; i <= base + rounds; ++i) {
+        if (context.rank == 1 && !wait_signal(context, word, AT_LEAST, i)) return;
+        if (strong != 0) signal(context, word, i, SIGNAL_SET, peer);
+        else signal_relaxed(context, word, i, SIGNAL_SET, peer);
+        if (context.rank == 0 && !wait_signal(context, word, AT_LEAST, i)) return;
+    }
+}
+
+extern "C" __global__ void exchange_puts(context_t context, u8 *data, u8 *source, u64 bytes, u64 *word, u64 base, u64 rounds) {
+    const u32 peer = 1 - context.rank;
+    for (u64 i = base + 1; i <= base + rounds; ++i) {
+        if (context.rank == 1 && !wait_signal(context, word, AT_LEAST, i, spmd::block)) return;
+        put_signal(context, data, source, bytes, word, i, SIGNAL_SET, peer, spmd::block);
+        if (context.rank == 0 && !wait_signal(context, word, AT_LEAST, i, spmd::block)) return;
+    }
+}
+
+extern "C" __global__ void exchange_small(context_t context, packet_t *slots, u8 *source, u8 *result, u64 bytes, u64 base,
+                                          u64 rounds) {
+    constexpr u64 CAPACITY = 8192;
+    const u32 peer = 1 - context.rank;
+    for (u64 i = base + 1; i <= base + rounds; ++i) {
+        packet_t *slot = slots + (i & 1) * small_packets(CAPACITY);
+        if (context.rank == 1 && !receive_small(context, result, slot, bytes, CAPACITY, i, peer, spmd::block)) return;
+        send_small(context, slot, source, bytes, CAPACITY, i, peer, spmd::block);
+        if (context.rank == 0 && !receive_small(context, result, slot, bytes, CAPACITY, i, peer, spmd::block)) return;
+    }
+}
+
+// Rank 0 puts `bytes` bytes, the blocks pieces of 64 KiB in turn; as many bytes a block where that would leave some idle.
+extern "C" __global__ void stream_puts(context_t context, u8 *data, u8 *source, u64 bytes) {
+    const u64 piece = bytes / gridDim.x < 65536 ? bytes / gridDim.x : 65536;
+    for (u64 at = blockIdx.x * piece; at < bytes; at += gridDim.x * piece) {
+        put(context, data + at, source + at, piece < bytes - at ? piece : bytes - at, 1 - context.rank, spmd::block);
+    }
+}
+
+// Every thread of rank 0 raises signals as fast as it can; the proxy's message rate.
+extern "C" __global__ void flood(context_t context, u64 *word, u64 each) {
+    if (context.rank != 0) return;
+    for (u64 i = 0; i < each; ++i) {
+        if (!signal_relaxed(context, word, 1, SIGNAL_ADD, 1)) return;
+    }
+}

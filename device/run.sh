@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Checks and measures device put and signal on a machine with two GPUs of one host. Everything it needs lies beside it
+# (`cargo xtask device FOLDER` puts it there); on the machine the programs need nothing but the CUDA driver and libc.
+#
+#     ./run.sh                    all of the below but `sanitize`
+#     ./run.sh examples           device_put and train_device
+#     ./run.sh check              every check, with memory mapped and through the proxy
+#     ./run.sh sanitize           the checks, shortened, under compute-sanitizer, where that is installed
+#     ./run.sh bench              our figures; with nvcc and Python there also NVSHMEM's, NCCL's and bare stores', and ratios
+set -uo pipefail
+cd "$(dirname "$0")"
+here=$PWD
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=0
+two=(env "LD_LIBRARY_PATH=$here/lib:${LD_LIBRARY_PATH:-}" ./rsrun -n 2 -host localhost:2)
+
+step() { # NAME COMMAND...: runs a step and remembers whether it failed
+    local name=$1 begun=$SECONDS
+    shift
+    echo "== $name"
+    if "$@"; then echo "== $name: passed ($((SECONDS - begun)) s)"; else echo "== $name: FAILED"; failed=1; fi
+}
+
+examples() {
+    step "device_put" "${two[@]}" ./device_put
+    step "device_put through the proxy" "${two[@]}" --set device.way=proxy ./device_put
+    step "train_device" "${two[@]}" ./train_device
+}
+
+check() {
+    step "checks, mapped" "${two[@]}" --set device.wait_limit=2s ./gpu_check
+    step "checks, proxy" "${two[@]}" --set device.way=proxy --set device.wait_limit=2s ./gpu_check 16
+}
+
+sanitize() {
+    local tool=compute-sanitizer
+    command -v $tool > /dev/null || { echo "== sanitize: NOT RUN, there is no $tool"; return; }
+    step "memcheck" "${two[@]}" --set device.wait_limit=10s $tool --error-exitcode 9 ./gpu_check 64
+}
+
+# Every peer prints its own lines; here they become lines of `key figure`.
+peers() {
+    command -v nvcc > /dev/null || { echo "no nvcc: peers NOT measured" >&2; return; }
+    local nvshmem
+    nvshmem=$(python3 -c 'import nvidia.nvshmem as m; print(list(m.__path__)[0])' 2> /dev/null)
+    nvcc -O3 -arch=sm_90 peers/floors.cu -o "$scratch/floors" &
+    if [ -n "$nvshmem" ]; then
+        ln -s "$nvshmem/lib/libnvshmem_host.so.3" "$scratch/libnvshmem_host.so"
+        nvcc -O3 -arch=sm_90 -rdc=true -I"$nvshmem/include" peers/nvshmem.cu -o "$scratch/nvshmem" -L"$scratch" \
+            -L"$nvshmem/lib" -lnvshmem_host -lnvshmem_device -lcuda -lnvidia-ml 2> /dev/null &
+    fi
+    wait
+    for peer in floors nvshmem; do
+        [ -x "$scratch/$peer" ] || continue
+        mkdir "$scratch/$peer.d"
+        (cd "$scratch" && LD_LIBRARY_PATH=$nvshmem/lib:${LD_LIBRARY_PATH:-} timeout 60 "./$peer" 1 "$scratch/$peer.d" &
+            cd "$scratch" && LD_LIBRARY_PATH=$nvshmem/lib:${LD_LIBRARY_PATH:-} timeout 60 "./$peer" 0 "$scratch/$peer.d"
+            wait) > "$scratch/$peer.txt" 2>&1
+    done
+    python3 -c 'import torch' 2> /dev/null && NCCL_NVLS_ENABLE=0 timeout 120 python3 peers/nccl.py > "$scratch/nccl.txt" 2>&1
+    sed -nE 's/^nvshmem signal .* ([0-9.]+)$/nvshmem signal_relaxed \1/p
+        s/^nvshmem putsig block1024 ([0-9]+) B .* ([0-9.]+)$/nvshmem put_signal_\1 \2/p
+        s/^nvshmem put grid ([0-9]+): ([0-9.]+) .*/nvshmem put_blocks_\1 \2/p
+        s/^put grid ([0-9]+): ([0-9.]+) .*/stores put_blocks_\1 \2/p
+        s/^copy engine: ([0-9.]+) .*/stores copy_engine \1/p
+        s/^nccl graph allreduce ([0-9]+) B: median ([0-9.]+) us.*/nccl all_reduce_\1 \2/p' "$scratch"/*.txt
+}
+
+bench() {
+    "${two[@]}" --set device.heap_bytes=700MiB ./gpu_bench > "$scratch/ours" || failed=1
+    "${two[@]}" --set device.way=proxy ./gpu_bench >> "$scratch/ours" || failed=1
+    peers > "$scratch/peers"
+    echo "== figures: key, ours, unit; a peer's figure and how many times as fast ours is"
+    awk 'NR == FNR { peer[$2] = peer[$2] " " $1 " " $3; next }
+        # The number of threads that is best for us stands for a size.
+        { key = $1; sub(/_threads_.*/, "", key); if (key != $1 && $3 == "us" && (!(key in best) || $2 < best[key])) best[key] = $2 }
+        { print $1, $2, $3; if ($1 in peer) compare($1, $2, $3) }
+        END { for (key in best) { print key, best[key], "us (best number of threads)"; if (key in peer) compare(key, best[key], "us") } }
+        function compare(key, ours, unit, n, part, i, ratio) {
+            n = split(peer[key], part, " ")
+            for (i = 1; i < n; i += 2) {
+                ratio = unit == "us" ? part[i + 1] / ours : ours / part[i + 1]
+                printf "    %-8s %9.3f   x %.2f\n", part[i], part[i + 1], ratio
+            }
+        }' "$scratch/peers" "$scratch/ours"
+}
+
+for part in "${@:-examples check bench}"; do
+    for name in $part; do
+        case $name in examples | check | sanitize | bench) $name ;; *) echo "no part '$name'" >&2; exit 64 ;; esac
+    done
+done
+exit $failed

@@ -1,0 +1,151 @@
+//! Typed places in a device's heap.
+
+#![expect(unsafe_code, reason = "copies between the host and a GPU")]
+
+use crate::{
+    device::Device,
+    driver::failed,
+    error::{Error, Result},
+};
+use cudarc::driver::result;
+use spmd::Element;
+use std::{
+    fmt,
+    marker::PhantomData,
+    ops::{Bound, RangeBounds},
+};
+
+/// `len()` elements at the same offset of every rank's heap. Clones and slices are the same memory.
+///
+/// A kernel gets its address: `launch.arg(buffer.argument())`, a pointer to its elements. Peers write here at any time, so
+/// elements are only copied in and out; the copies wait for nothing but themselves, so that streams that use the buffer
+/// must be synchronized before.
+pub struct DeviceBuffer<T> {
+    device: Device,
+    /// In bytes.
+    offset: usize,
+    /// In elements.
+    length: usize,
+    address: u64,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for DeviceBuffer<T> {
+    fn clone(&self) -> Self {
+        DeviceBuffer { device: self.device.clone(), ..*self }
+    }
+}
+
+impl<T> fmt::Debug for DeviceBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceBuffer").field("offset", &self.offset).field("len", &self.length).finish_non_exhaustive()
+    }
+}
+
+impl<T: Element> DeviceBuffer<T> {
+    pub(crate) fn new(device: Device, offset: usize, length: usize) -> Self {
+        let address = device.context().heap + offset as u64;
+        DeviceBuffer { device, offset, length, address, element: PhantomData }
+    }
+
+    /// The device in whose heap it is.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Where it begins in every rank's heap, in bytes.
+    #[must_use]
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.length * size_of::<T>()
+    }
+
+    /// The address of its first element, as kernels see it.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The same, as an argument of a kernel: a `T *`.
+    #[must_use]
+    pub fn argument(&self) -> &u64 {
+        &self.address
+    }
+
+    /// A part of it, again a buffer.
+    ///
+    /// # Panics
+    /// When the range is not within the buffer.
+    #[must_use]
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(start) => start + 1,
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(end) => end + 1,
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => self.length,
+        };
+        assert!(start <= end && end <= self.length, "{start}..{end} of a buffer of {} elements", self.length);
+        DeviceBuffer::new(self.device.clone(), self.offset + start * size_of::<T>(), end - start)
+    }
+
+    /// Copies elements of the host to the front of this rank's own; complete when it returns.
+    ///
+    /// # Errors
+    /// When there are more than the buffer has; when the driver fails.
+    pub fn write(&self, data: &[T]) -> Result<()> {
+        self.holds("DeviceBuffer::write", data.len())?;
+        self.device.gpu().bind()?;
+        // SAFETY: the bytes are this rank's own part of the heap, which lives as long as `self.device`.
+        unsafe { result::memcpy_htod_sync(self.address, data) }.map_err(failed("copying to the GPU"))
+    }
+
+    /// Copies the front of this rank's own elements to the host.
+    ///
+    /// # Errors
+    /// When there are fewer; when the driver fails.
+    pub fn read(&self, data: &mut [T]) -> Result<()> {
+        self.holds("DeviceBuffer::read", data.len())?;
+        self.device.gpu().bind()?;
+        // SAFETY: as in `write`; any bytes are elements.
+        unsafe { result::memcpy_dtoh_sync(data, self.address) }.map_err(failed("copying from the GPU"))
+    }
+
+    /// All of this rank's own elements.
+    ///
+    /// # Errors
+    /// When the driver fails.
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let mut data = vec![T::zeroed(); self.length];
+        self.read(&mut data)?;
+        Ok(data)
+    }
+
+    fn holds(&self, operation: &'static str, length: usize) -> Result<()> {
+        if length <= self.length {
+            return Ok(());
+        }
+        Err(Error::Heap { operation, reason: format!("{length} elements, but the buffer has {}", self.length) })
+    }
+}

@@ -1,0 +1,401 @@
+//! A rank's GPU with its heap, and what a kernel gets.
+//!
+//! Sets everything up once, by what `choice` decides; after that the host takes no part in what kernels do.
+
+use crate::{
+    buffer::DeviceBuffer,
+    check,
+    choice::{Asked, Choice, Explanation, Facts, choose},
+    collectives::State,
+    context::{CONTEXT_VERSION, ErrorRecord, KernelContext, PeerEntry, Way},
+    driver::{Gpu, failed},
+    error::{Error, KernelError, Result},
+    far::FarHeap,
+    memory::Pinned,
+    near::NearHeap,
+    nvrtc::Nvrtc,
+};
+use cudarc::{
+    driver::{CudaContext, CudaModule, CudaSlice, CudaStream},
+    nvrtc::Ptx,
+};
+use spmd::{Communicator, Element, World, config::keys, heap::layout::Layout};
+use spmd_collectives::Collectives;
+use std::{
+    mem::offset_of,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// How long a kernel may take from claiming the error record to completing it.
+const COMPLETION: Duration = Duration::from_secs(1);
+
+/// A rank's GPU, with a heap that the kernels of all ranks put into.
+///
+/// Creating it and [`alloc`](Device::alloc) are collective: all ranks call them in the same order with the same numbers.
+/// Clones are the same device. It goes with the last clone and the last buffer, after kernels have ended; a rank's memory
+/// stays for its peers as long as they have it mapped.
+#[derive(Clone, Debug)]
+pub struct Device {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    communicator: Communicator,
+    gpu: Gpu,
+    stream: Arc<CudaStream>,
+    context: KernelContext,
+    error: Pinned<ErrorRecord>,
+    layout: Mutex<Layout>,
+    /// Bytes at the front of the heap that are not the program's.
+    reserved: usize,
+    collectives: Option<State>,
+    explanation: Explanation,
+    nvrtc: String,
+    _peers: CudaSlice<u64>,
+    // After what uses it.
+    _heap: Heap,
+}
+
+/// Where the heap lies.
+#[derive(Debug)]
+enum Heap {
+    /// On the GPUs, each mapped by all.
+    Near(NearHeap),
+    /// In the host's memory.
+    Far(Box<FarHeap>),
+}
+
+/// Kernels to load.
+#[derive(Clone, Copy, Debug)]
+pub enum Kernels<'a> {
+    /// CUDA C++, compiled now by NVRTC; it may include `spmd_device.cuh`.
+    Source(&'a str),
+    /// PTX, compiled now by the driver.
+    Ptx(&'a str),
+    /// A cubin for this GPU.
+    Cubin(&'a [u8]),
+}
+
+impl Device {
+    /// Opens the GPU of this rank and makes a heap of `device.heap_bytes` bytes. Collective over the world.
+    ///
+    /// # Errors
+    /// When a rank has no GPU, or the way that `device.way` asks for is impossible: on all ranks.
+    pub fn new(world: &World) -> Result<Self> {
+        let communicator = world.communicator().duplicate()?;
+        let snapshot = world.snapshot();
+        let bytes = usize::try_from(snapshot.get(keys::DEVICE_HEAP_BYTES)).unwrap_or(usize::MAX);
+        let (rank, size) = (communicator.rank(), communicator.size());
+        let host = communicator.host_of(rank);
+        let place = (0..rank).filter(|other| communicator.host_of(*other) == host).count();
+        // A rank without a GPU must not leave the others waiting.
+        let gpu = together(&communicator, Gpu::open(world.placement().gpu.as_ref(), place))?;
+        let stream = gpu.context.new_stream().map_err(failed("making a stream"))?;
+        let error = Pinned::new(&gpu)?;
+        let mut context = KernelContext {
+            version: CONTEXT_VERSION,
+            rank: narrow(rank),
+            size: narrow(size),
+            error: error.address(),
+            cycle_limit: cycles(snapshot.get(keys::DEVICE_WAIT_LIMIT), gpu.clock_rate()?),
+            ..KernelContext::default()
+        };
+        let hosts = (0..size).map(|rank| communicator.host_of(rank)).collect::<std::collections::BTreeSet<_>>().len();
+        let asked = Asked::parse(&snapshot.get(keys::DEVICE_WAY));
+        let reserved = State::reserved_bytes(size);
+        let tries = hosts == 1 && matches!(asked, Asked::Auto | Asked::Exactly(Way::Mapped));
+        let (mut near, mut mapped) = (None, None);
+        if tries {
+            match NearHeap::new(&communicator, &gpu, bytes.saturating_add(reserved))? {
+                Err(reason) => mapped = Some(Err(reason)),
+                Ok(heap) => {
+                    let peers = stream.clone_htod(bytemuck::cast_slice(&mapped_peers(&heap, size)));
+                    let peers = peers.map_err(failed("copying the table of peers to the GPU"))?;
+                    context.heap = heap.own();
+                    context.heap_bytes = heap.bytes() as u64;
+                    context.peers = address(&peers, &stream);
+                    mapped = Some(check::arrives(&communicator, &gpu, &stream, &context)?);
+                    near = Some((heap, peers));
+                }
+            }
+        }
+        // A NIC's memory is that of the host, as the proxy's is, which takes its place when it is refused.
+        let (mut far, mut mlx5) = (None, Err("not run on hardware yet: only when asked for (device.way=mlx5)".into()));
+        if asked == Asked::Exactly(Way::Mlx5) {
+            let mut heap = FarHeap::new(&communicator, &gpu, &stream, bytes, world.placement())?;
+            mlx5 = heap.go_direct(world, &gpu, &stream)?;
+            far = Some(heap);
+        }
+        let facts = Facts { asked, ranks: size, hosts, mapped, mlx5 };
+        let choice = choose(&facts).map_err(|reason| Error::Way { way: snapshot.get(keys::DEVICE_WAY), reason })?;
+        if let (Some(warning), 0) = (&choice.warning, rank) {
+            eprintln!("device: {warning}");
+        }
+        let (heap, peers, reserved, collectives) = match near.filter(|_| choice.way == Way::Mapped) {
+            Some((heap, peers)) => {
+                let state = State::new(&stream, context.heap, size)?;
+                context.collective = state.address();
+                (Heap::Near(heap), peers, reserved, Some(state))
+            }
+            None => {
+                let far = match far {
+                    Some(far) => far,
+                    None => FarHeap::new(&communicator, &gpu, &stream, bytes, world.placement())?,
+                };
+                let peers = stream.clone_htod(bytemuck::cast_slice(&far.peers()));
+                let peers = peers.map_err(failed("copying the table of peers to the GPU"))?;
+                context.heap = far.address();
+                context.heap_bytes = far.bytes() as u64;
+                context.peers = address(&peers, &stream);
+                context.ring = far.ring();
+                (Heap::Far(Box::new(far)), peers, 0, None)
+            }
+        };
+        stream.synchronize().map_err(failed("setting up the GPU"))?;
+        let what = match &heap {
+            Heap::Near(heap) => {
+                format!("{} bytes of the GPU's memory, {reserved} of them for collectives", heap.bytes())
+            }
+            Heap::Far(heap) => {
+                let by = heap.proxy().processor().map_or("the kernel's choice".into(), |number| number.to_string());
+                let by = heap.nic().map_or(format!("proxy on processor {by}"), |nic| format!("NIC {nic}"));
+                format!("{} bytes of the host's memory, registered with the GPU; {by}", heap.bytes())
+            }
+        };
+        let explanation =
+            Explanation { rank, size, gpu: gpu.name.clone(), gpu_why: gpu.why.clone(), heap: what, choice };
+        if rank == 0 && snapshot.get(keys::REPORT_EXPLAIN) == "text" {
+            eprint!("{explanation}");
+        }
+        let whole = usize::try_from(context.heap_bytes).unwrap_or(usize::MAX);
+        let inner = Inner {
+            nvrtc: snapshot.get(keys::DEVICE_NVRTC),
+            layout: Mutex::new(Layout::new(whole - reserved)),
+            communicator,
+            gpu,
+            stream,
+            context,
+            error,
+            reserved,
+            collectives,
+            explanation,
+            _peers: peers,
+            _heap: heap,
+        };
+        // Nobody puts before everybody is set up.
+        inner.communicator.barrier()?;
+        Ok(Device { inner: Arc::new(inner) })
+    }
+
+    /// Takes a buffer of `length` elements out of the heap, at the same offset on every rank, all bytes zero. Collective.
+    ///
+    /// # Errors
+    /// When ranks ask for different lengths or types, or when the heap is too full; nothing is taken then.
+    pub fn alloc<T: Element>(&self, length: usize) -> Result<DeviceBuffer<T>> {
+        let operation = "Device::alloc";
+        let inner = &*self.inner;
+        let bytes = length.checked_mul(size_of::<T>());
+        let call = [u64::from(T::signature().0), bytes.map_or(u64::MAX, |bytes| bytes as u64)];
+        let calls = inner.communicator.all_gather(&call)?;
+        if let Some(other) = calls.chunks(2).position(|other| other != call) {
+            let theirs = calls[2 * other + 1];
+            let reason = format!(
+                "rank {} asks for {} bytes, rank {other} for {theirs} bytes, or of another type: every rank must ask for \
+                 the same",
+                inner.communicator.rank(),
+                call[1]
+            );
+            return Err(Error::Heap { operation, reason });
+        }
+        let mut layout = inner.layout.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((offset, used)) = bytes.and_then(|bytes| layout.take(bytes)) else {
+            let reason = format!(
+                "{length} elements of {} bytes do not fit: {} bytes are left, not necessarily in one piece. The heap's \
+                 size is `device.heap_bytes`",
+                size_of::<T>(),
+                layout.left()
+            );
+            return Err(Error::Heap { operation, reason });
+        };
+        drop(layout);
+        let buffer = DeviceBuffer::new(self.clone(), inner.reserved + offset, length);
+        if used > 0 {
+            let zeros = vec![T::zeroed(); length];
+            buffer.write(&zeros)?;
+        }
+        // Nobody puts into it before it is zero everywhere.
+        inner.communicator.barrier()?;
+        Ok(buffer)
+    }
+
+    /// Gives a buffer back. Collective; after it nobody may access the buffer, and kernels that did must have ended on all
+    /// ranks.
+    ///
+    /// # Errors
+    /// When it is a part of a buffer, or has been given back.
+    pub fn free<T: Element>(&self, buffer: DeviceBuffer<T>) -> Result<()> {
+        let inner = &*self.inner;
+        inner.communicator.barrier()?;
+        let mut layout = inner.layout.lock().unwrap_or_else(PoisonError::into_inner);
+        let offset = buffer.offset().wrapping_sub(inner.reserved);
+        if !Arc::ptr_eq(&buffer.device().inner, &self.inner) || !layout.is_taken(offset, buffer.bytes()) {
+            let reason = "the buffer is part of one, has been given back, or is of another device".into();
+            return Err(Error::Heap { operation: "Device::free", reason });
+        }
+        layout.give_back(offset);
+        Ok(())
+    }
+
+    /// The one argument of a kernel that communicates: `launch.arg(device.context())`, a `spmd::context_t` by value. It
+    /// may be captured into graphs and stays the same for the device's life.
+    #[must_use]
+    pub fn context(&self) -> &KernelContext {
+        &self.inner.context
+    }
+
+    /// Loads kernels for this GPU.
+    ///
+    /// # Errors
+    /// With the compiler's messages; when NVRTC is not there.
+    pub fn load(&self, kernels: Kernels<'_>) -> Result<Arc<CudaModule>> {
+        let image = match kernels {
+            Kernels::Ptx(text) => Ptx::from_src(text),
+            Kernels::Cubin(bytes) => Ptx::from_binary(bytes.to_vec()),
+            Kernels::Source(source) => {
+                let path = Some(self.inner.nvrtc.as_str()).filter(|path| !path.is_empty()).map(Path::new);
+                let (major, minor) = self.cuda().compute_capability().map_err(failed("asking for the architecture"))?;
+                Ptx::from_binary(Nvrtc::open(path)?.compile(source, &format!("sm_{major}{minor}"), &[])?)
+            }
+        };
+        self.cuda().load_module(image).map_err(failed("loading kernels"))
+    }
+
+    /// The CUDA context, for everything else that `cudarc` does with it.
+    #[must_use]
+    pub fn cuda(&self) -> &Arc<CudaContext> {
+        &self.inner.gpu.context
+    }
+
+    /// A stream of this device's own.
+    #[must_use]
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        &self.inner.stream
+    }
+
+    /// The ranks whose heaps these are: those of the world.
+    #[must_use]
+    pub fn communicator(&self) -> &Communicator {
+        &self.inner.communicator
+    }
+
+    /// Waits for a stream, then [`check`](Device::check)s.
+    ///
+    /// # Errors
+    /// When a kernel failed.
+    pub fn synchronize(&self, stream: &CudaStream) -> Result<()> {
+        let done = stream.synchronize().map_err(failed("waiting for a stream"));
+        // What a kernel has recorded says more than that it was ended.
+        self.check().and(done)
+    }
+
+    /// Whether a kernel of this rank has found something wrong since the last call: the first error.
+    ///
+    /// # Errors
+    /// That.
+    pub fn check(&self) -> Result<()> {
+        let error = &self.inner.error;
+        let mut record = error.read();
+        if record.code == 0 {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        while record.complete == 0 && begun.elapsed() < COMPLETION {
+            record = error.read();
+        }
+        error.write(ErrorRecord { stop: record.stop, ..ErrorRecord::default() });
+        Err(Error::Kernel(KernelError { rank: self.inner.context.rank, record }))
+    }
+
+    /// Asks kernels of this rank that wait to end (`true`), or lets kernels wait again.
+    pub fn stop(&self, stop: bool) {
+        self.inner.error.write_word(offset_of!(ErrorRecord, stop), u32::from(stop));
+    }
+
+    /// Which way this rank's kernels take to the others, and why. With `--explain` rank 0 prints it.
+    #[must_use]
+    pub fn explain(&self) -> &Explanation {
+        &self.inner.explanation
+    }
+
+    /// Which way leads to the other ranks, and why.
+    #[must_use]
+    pub fn choice(&self) -> &Choice {
+        &self.inner.explanation.choice
+    }
+
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.inner.gpu
+    }
+
+    pub(crate) fn collectives(&self) -> Option<&State> {
+        self.inner.collectives.as_ref()
+    }
+}
+
+/// A step that may fail on some ranks fails on all, on each with its own error or with that of the first that failed.
+fn together<T>(communicator: &Communicator, step: Result<T>) -> Result<T> {
+    let failed = communicator.all_gather(&[u8::from(step.is_err())])?;
+    let step = step?;
+    match failed.iter().position(|failed| *failed != 0) {
+        None => Ok(step),
+        Some(rank) => Err(Error::Heap {
+            operation: "Device::new",
+            reason: format!("rank {rank} has no device; its own message says why"),
+        }),
+    }
+}
+
+fn mapped_peers(heap: &NearHeap, size: usize) -> Vec<PeerEntry> {
+    let entry = |rank| PeerEntry { base: heap.address(rank), way: Way::Mapped as u32, ..PeerEntry::default() };
+    (0..size).map(entry).collect()
+}
+
+/// Where a slice is on the GPU.
+pub(crate) fn address<T>(slice: &CudaSlice<T>, stream: &CudaStream) -> u64 {
+    use cudarc::driver::DevicePtr;
+    slice.device_ptr(stream).0
+}
+
+fn narrow(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// A limit in cycles; 0: none.
+fn cycles(limit: Duration, rate: u64) -> u64 {
+    let cycles = limit.as_nanos() * u128::from(rate) / 1_000_000_000;
+    u64::try_from(cycles).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_in_cycles_is_the_time_times_the_clock() {
+        assert_eq!(cycles(Duration::from_millis(500), 1_980_000_000), 990_000_000);
+        assert_eq!(cycles(Duration::ZERO, 1_980_000_000), 0);
+        assert_eq!(cycles(Duration::MAX, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn without_a_gpu_every_rank_gets_an_error_and_none_waits() {
+        if crate::driver::present().is_ok() {
+            return;
+        }
+        let errors = spmd::local::run(3, |world| Device::new(world).expect_err("there is no driver").to_string());
+        assert!(errors.iter().all(|error| error.contains("libcuda.so.1")), "{errors:?}");
+    }
+}
