@@ -1,13 +1,16 @@
 //! Data-parallel training: a classifier of handwritten digits by softmax regression.
 //!
-//!     rsrun -n 8 target/release/examples/train [EPOCHS]
+//!     rsrun -n 8 target/release/examples/train [EPOCHS] [--top-k SHARE]
 //!
 //! Every rank computes the gradient over its share of the images; `all_reduce` adds the gradients up, and every rank
-//! takes the same step, so that all hold the same weights to the last bit.
+//! takes the same step, so that all hold the same weights to the last bit. With `--top-k` only that share of the entries,
+//! the largest ones, goes between hosts (or groups, `--set collectives.group_size=K`) in each step; the rest is added to
+//! the next.
 
 use spmd::prelude::*;
+use spmd_collectives::compress::{Compressed, TopK};
 use spmd_collectives::prelude::*;
-use spmd_examples::softmax::{EPOCHS, Model, epoch_line, final_line, good_enough};
+use spmd_examples::softmax::{EPOCHS, Model, WEIGHTS, epoch_line, final_line, good_enough};
 use spmd_examples::{digits, share};
 
 fn main() -> spmd::Result<()> {
@@ -15,9 +18,10 @@ fn main() -> spmd::Result<()> {
     let comm = world.communicator();
     let (rank, size) = (comm.rank(), comm.size());
 
-    let epochs = match std::env::args().nth(1) {
-        Some(text) => text.parse().unwrap_or_else(|_| world.abort(64, &format!("EPOCHS is a number, not `{text}`"))),
-        None => EPOCHS,
+    let (epochs, top_k) = arguments().unwrap_or_else(|wrong| world.abort(64, &wrong));
+    let mut compressed = match top_k {
+        Some(keep) => Some(Compressed::new(&comm, WEIGHTS, TopK { keep, ..TopK::default() })?),
+        None => None,
     };
     let digits = digits::load();
     let train = &digits.train[share(digits.train.len(), rank, size)];
@@ -26,7 +30,14 @@ fn main() -> spmd::Result<()> {
     let (mut loss, mut correct) = (0.0, [0]);
     for epoch in 1..=epochs {
         let mut sums = model.sums(train);
-        comm.all_reduce(&mut sums, Sum)?;
+        match &mut compressed {
+            Some(compressed) => {
+                let (gradient, loss) = sums.split_at_mut(WEIGHTS);
+                compressed.all_reduce(gradient)?;
+                comm.all_reduce(loss, Sum)?;
+            }
+            None => comm.all_reduce(&mut sums, Sum)?,
+        }
         loss = model.step(&sums, digits.train.len());
         correct = [model.correct(held_out)];
         comm.all_reduce(&mut correct, Sum)?;
@@ -46,6 +57,25 @@ fn main() -> spmd::Result<()> {
     assert!(enough, "only {} of {all} rows right after {epochs} epochs", correct[0]);
     if rank == 0 {
         println!("{}", final_line(size, loss, correct[0], all));
+        if let Some(compressed) = compressed {
+            let (sent, whole) = (compressed.traffic().bytes, epochs * WEIGHTS * size_of::<f64>());
+            println!("sent to other groups: {sent} bytes of gradients, all of them are {whole}");
+        }
     }
     Ok(())
+}
+
+/// The number of epochs, and the share of the gradient that goes between groups.
+fn arguments() -> Result<(usize, Option<f64>), String> {
+    let (mut epochs, mut top_k) = (EPOCHS, None);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(text) = arguments.next() {
+        if text == "--top-k" {
+            let share = arguments.next().unwrap_or_default();
+            top_k = Some(share.parse().map_err(|_| format!("--top-k takes a share, as 0.05, not `{share}`"))?);
+        } else {
+            epochs = text.parse().map_err(|_| format!("EPOCHS is a number, not `{text}`"))?;
+        }
+    }
+    Ok((epochs, top_k))
 }

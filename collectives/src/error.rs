@@ -119,6 +119,14 @@ pub enum Error {
         /// Why.
         source: ScheduleError,
     },
+    /// A compressed sum cannot be as asked for.
+    #[error("rank {rank}: compressed all_reduce: {reason}")]
+    Compression {
+        /// The calling rank.
+        rank: usize,
+        /// What is wrong, and the way out.
+        reason: String,
+    },
     /// The runtime could not move the data.
     #[error("{collective} ({algorithm}) of {bytes} bytes on rank {rank}: {source}")]
     Runtime {

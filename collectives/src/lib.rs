@@ -14,7 +14,7 @@
 //! ```
 //!
 //! [`Collectives`] has the operations, [`NonBlockingCollectives`] and [`PersistentCollectives`] those that are waited for
-//! later, [`operators`] what a reduction combines values with. Below that a collective is
+//! later, [`compress`] sums of gradients that send less, [`operators`] what a reduction combines values with. Below that a collective is
 //! data: an algorithm ([`algorithms`]) is a pure function that gives each rank its [`schedule`], [`check`] proves
 //! schedules, [`price`] costs them on a model of a network, [`simulate`] on hosts, racks and their links, [`select`] chooses, and algorithms are written with
 //! [`compose`].
@@ -24,17 +24,22 @@ mod call;
 pub mod check;
 mod collectives;
 pub mod compose;
+pub mod compress;
 mod error;
 mod execute;
+pub mod explain;
 pub mod groups;
+pub mod guard;
 pub mod operators;
 mod owned;
 mod plan;
 pub mod price;
 pub mod schedule;
 pub mod select;
+mod shared;
 pub mod simulate;
 pub mod table;
+pub mod tune;
 mod varied;
 
 pub use collectives::Collectives;

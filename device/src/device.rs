@@ -138,7 +138,14 @@ impl Device {
                 }
             }
         }
-        let facts = Facts { asked, ranks: size, hosts, mapped, mlx5: Err("no queue pair has been set up".into()) };
+        // A NIC's memory is that of the host, as the proxy's is, which takes its place when it is refused.
+        let (mut far, mut mlx5) = (None, Err("not run on hardware yet: only when asked for (device.way=mlx5)".into()));
+        if asked == Asked::Exactly(Way::Mlx5) {
+            let mut heap = FarHeap::new(&communicator, &gpu, &stream, bytes, world.placement())?;
+            mlx5 = heap.go_direct(world, &gpu, &stream)?;
+            far = Some(heap);
+        }
+        let facts = Facts { asked, ranks: size, hosts, mapped, mlx5 };
         let choice = choose(&facts).map_err(|reason| Error::Way { way: snapshot.get(keys::DEVICE_WAY), reason })?;
         if let (Some(warning), 0) = (&choice.warning, rank) {
             eprintln!("device: {warning}");
@@ -151,7 +158,10 @@ impl Device {
                 (Heap::Near(heap), peers, reserved, Some(state))
             }
             None => {
-                let far = FarHeap::new(&communicator, &gpu, &stream, bytes, world.placement())?;
+                let far = match far {
+                    Some(far) => far,
+                    None => FarHeap::new(&communicator, &gpu, &stream, bytes, world.placement())?,
+                };
                 context.ring = far.ring();
                 let peers = set_peers(&mut context, &mut copy, &stream, &far.peers(), far.address(), far.bytes())?;
                 (Heap::Far(Box::new(far)), peers, 0, None)
@@ -164,7 +174,8 @@ impl Device {
             }
             Heap::Far(heap) => {
                 let by = heap.proxy().processor().map_or("the kernel's choice".into(), |number| number.to_string());
-                format!("{} bytes of the host's memory, registered with the GPU; proxy on processor {by}", heap.bytes())
+                let by = heap.nic().map_or(format!("proxy on processor {by}"), |nic| format!("NIC {nic}"));
+                format!("{} bytes of the host's memory, registered with the GPU; {by}", heap.bytes())
             }
         };
         let explanation =

@@ -1,4 +1,5 @@
-//! A heap in the host's memory that the GPU reads and writes, for peers that a proxy thread reaches over any transport.
+//! A heap in the host's memory that the GPU reads and writes, for peers that a proxy thread reaches over any transport, or
+//! that kernels reach by a NIC's queue pairs.
 //!
 //! Puts the proxy's parts and the driver together; knows neither what is in a ring nor transports.
 
@@ -10,10 +11,11 @@ use crate::{
     driver::{Gpu, failed},
     error::Result,
     memory::Registered,
-    proxy::{Carrier, Proxy},
+    mlx5::DirectPeers,
+    proxy::{Carrier, Proxy, Ring},
 };
 use cudarc::driver::{CudaSlice, CudaStream, result};
-use spmd::{Communicator, Placement, SymmetricHeap};
+use spmd::{Communicator, Placement, SymmetricHeap, World};
 use std::sync::Arc;
 
 /// Descriptors of a ring.
@@ -22,11 +24,15 @@ const ENTRIES: usize = 1024;
 /// This rank's heap, the ring into which its kernels write, and the thread that carries that out.
 #[derive(Debug)]
 pub(crate) struct FarHeap {
-    // Dropped in this order: the thread first, then what the GPU sees, then the memory.
+    // Dropped in this order: the queues and the thread first, then what the GPU sees, then the memory.
+    /// Queue pairs that kernels drive instead of the ring.
+    direct: Option<DirectPeers>,
     proxy: Proxy,
     handle_address: u64,
     _handle: CudaSlice<u64>,
     _ring: Registered,
+    /// After its registration: the proxy's own is dropped before.
+    _ring_memory: Arc<Ring>,
     own: Registered,
     heap: SymmetricHeap,
 }
@@ -45,21 +51,32 @@ impl FarHeap {
         let own = unsafe { Registered::new(gpu, heap.memory()) }?;
         let carrier = Carrier::new(heap.clone(), own.address()).fetch(fetch(gpu)?);
         let proxy = Proxy::start(carrier, ENTRIES, placement)?;
-        // SAFETY: the ring is the proxy's, which is dropped first but keeps its ring as long as anybody holds it.
-        let ring = unsafe { Registered::new(gpu, proxy.ring().memory()) }?;
+        let memory = proxy.ring().clone();
+        // SAFETY: held until the registration has ended.
+        let ring = unsafe { Registered::new(gpu, memory.memory()) }?;
         let handle = proxy.ring().handle_at(ring.address());
         let handle = stream
             .clone_htod(bytemuck::cast_slice(std::slice::from_ref(&handle)))
             .map_err(failed("copying the ring's handle to the GPU"))?;
-        Ok(FarHeap { proxy, handle_address: address(&handle, stream), _handle: handle, _ring: ring, own, heap })
+        Ok(FarHeap {
+            direct: None,
+            proxy,
+            handle_address: address(&handle, stream),
+            _handle: handle,
+            _ring: ring,
+            _ring_memory: memory,
+            own,
+            heap,
+        })
     }
 
-    /// How each rank is reached: this one directly, the others through the ring.
+    /// How each rank is reached: this one directly, the others through the ring or their queue pairs.
     pub(crate) fn peers(&self) -> Vec<PeerEntry> {
         let communicator = self.heap.communicator();
         let own = PeerEntry { base: self.own.address(), way: Way::Mapped as u32, ..PeerEntry::default() };
-        let other = PeerEntry { way: Way::Proxy as u32, ..PeerEntry::default() };
-        (0..communicator.size()).map(|rank| if rank == communicator.rank() { own } else { other }).collect()
+        let ring = PeerEntry { way: Way::Proxy as u32, ..PeerEntry::default() };
+        let other = |rank: usize| self.direct.as_ref().map_or(ring, |direct| direct.peers()[rank]);
+        (0..communicator.size()).map(|rank| if rank == communicator.rank() { own } else { other(rank) }).collect()
     }
 
     /// Where kernels see this rank's own heap.
@@ -71,9 +88,26 @@ impl FarHeap {
         self.heap.bytes()
     }
 
-    /// Where kernels find the ring's handle.
+    /// Where kernels find the ring's handle; 0 when they do not use it.
     pub(crate) fn ring(&self) -> u64 {
-        self.handle_address
+        if self.direct.is_some() { 0 } else { self.handle_address }
+    }
+
+    /// The NIC whose queue pairs kernels drive, if they do.
+    pub(crate) fn nic(&self) -> Option<String> {
+        self.direct.as_ref().map(DirectPeers::nic)
+    }
+
+    /// Lets kernels drive a NIC's queue pairs instead of the ring; else why that is impossible, alike on all ranks.
+    /// Collective.
+    pub(crate) fn go_direct(
+        &mut self,
+        world: &World,
+        gpu: &Gpu,
+        stream: &Arc<CudaStream>,
+    ) -> Result<std::result::Result<(), String>> {
+        let direct = DirectPeers::new(world, &self.heap, gpu, stream)?;
+        Ok(direct.map(|direct| self.direct = Some(direct)))
     }
 
     /// The proxy.

@@ -55,6 +55,18 @@ fn train_reads_more_than_nine_of_ten_digits_with_the_same_weights_on_all_ranks()
 }
 
 #[test]
+fn train_learns_as_much_from_a_tenth_of_the_bytes_between_groups() {
+    let program = programs().example("train").display().to_string();
+    let launched =
+        ["-n", "8", "-host", "localhost:8", "--set", "collectives.group_size=2", &program, "--top-k", "0.05"];
+    // It checks the accuracy and the weights itself.
+    let outcome = run(&mut programs().launch(&launched), LIMIT).succeeded();
+    let line = outcome.stdout.lines().last().unwrap_or_default();
+    let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert!(matches!(numbers[..], [sent, all] if 0 < sent && sent < all / 10), "{outcome}");
+}
+
+#[test]
 fn train_says_what_is_wrong_with_its_argument() {
     let outcome = run(Command::new(programs().example("train")).arg("many"), LIMIT);
     assert_eq!(outcome.code(), 64, "{outcome}");

@@ -15,6 +15,7 @@ pub(crate) struct Package {
 #[rustfmt::skip]
 pub(crate) const PACKAGES: &[Package] = &[
     Package { debian: "cmake", fedora: "cmake", arch: "cmake", suse: "cmake", why: "builds the C parts of crates" },
+    Package { debian: "g++", fedora: "gcc-c++", arch: "gcc", suse: "gcc-c++", why: "CUDA headers, run on the host in tests" },
     Package { debian: "pkg-config", fedora: "pkgconf-pkg-config", arch: "pkgconf", suse: "pkg-config", why: "finds libraries" },
     Package { debian: "libclang-dev", fedora: "clang-devel", arch: "clang", suse: "clang-devel", why: "reads C headers (bindgen)" },
     Package { debian: "libssl-dev", fedora: "openssl-devel", arch: "openssl", suse: "libopenssl-devel", why: "cryptography of the SSH client" },

@@ -4,7 +4,7 @@
 //! `cargo xtask experiment two-hop` makes the hosts and limits their links first.
 
 use clap::Parser;
-use rsbench::experiment::cases::{CASES, Case, Library, Ranks};
+use rsbench::experiment::cases::{CASES, Case, Library, Ranks, TOP_K};
 use rsbench::experiment::constants::{self, Constants};
 use rsbench::experiment::record::{Collective, Record};
 use rsbench::experiment::{predict, report};
@@ -12,6 +12,7 @@ use rsbench::hosts::Hosts;
 use rsbench::port::Failure;
 use rsbench::sizes;
 use spmd::prelude::*;
+use spmd_collectives::compress::{Compressed, TopK};
 use spmd_collectives::prelude::*;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -85,9 +86,13 @@ fn main() -> Result<(), Failure> {
     if let [_, word, collective, rounds, sizes @ ..] = arguments.as_slice()
         && word == "rank"
     {
-        let collective = Collective::of_name(collective).ok_or("rank takes reduce or all_reduce")?;
-        let sizes = sizes.iter().map(|bytes| bytes.parse()).collect::<Result<Vec<usize>, _>>()?;
-        return rank(collective, rounds.parse()?, &sizes);
+        let (rounds, sizes) =
+            (rounds.parse()?, sizes.iter().map(|bytes| bytes.parse()).collect::<Result<Vec<usize>, _>>()?);
+        if collective == TOP_K {
+            return rank_top_k(rounds, &sizes);
+        }
+        let collective = Collective::of_name(collective).ok_or("rank takes reduce, all_reduce or all_reduce_top_k")?;
+        return rank(collective, rounds, &sizes);
     }
     if let [_, word, what] = arguments.as_slice()
         && (word.as_str(), what.as_str()) == ("rank", "constants")
@@ -172,6 +177,44 @@ fn rank(collective: Collective, rounds: usize, sizes: &[usize]) -> Result<(), Fa
     Ok(())
 }
 
+/// As [`rank`], of a compressed sum: one element of a hundred is large, and goes at once; the others are kept back.
+fn rank_top_k(rounds: usize, sizes: &[usize]) -> Result<(), Failure> {
+    const EVERY: usize = 100;
+    let world = World::init()?;
+    let comm = world.communicator();
+    let (rank, size) = (comm.rank(), comm.size());
+    let value = |rank: usize, index: usize| match index % EVERY {
+        0 => 4096.0 + ((rank + index) % 8) as f32,
+        _ => ((rank + index) % 8) as f32,
+    };
+    let sum_of = |index: usize| (0..size).map(|rank| value(rank, index)).sum::<f32>();
+    for &bytes in sizes {
+        let length = bytes / 4;
+        let data: Vec<f32> = (0..length).map(|index| value(rank, index)).collect();
+        let mut result = vec![0.0f32; length];
+        let mut compressed = Compressed::new(&comm, length, TopK { keep: 1.0 / EVERY as f64, ..TopK::default() })?;
+        for round in usize::from(bytes != sizes[0])..=rounds {
+            result.copy_from_slice(&data);
+            comm.barrier()?;
+            let begun = Instant::now();
+            compressed.all_reduce(&mut result)?;
+            let took = begun.elapsed().as_secs_f64();
+            comm.barrier()?;
+            let right = |index: usize| if index % EVERY == 0 { sum_of(index) } else { 0.0 };
+            if let Some(wrong) =
+                (0..length.min(100 * EVERY)).find(|&index| result[index].to_bits() != right(index).to_bits())
+            {
+                return Err(format!("element {wrong} is {} instead of {}", result[wrong], right(wrong)).into());
+            }
+            let longest = comm.gather(&[took], 0)?.map(|all| all.into_iter().fold(0.0, f64::max));
+            if let Some(longest) = longest.filter(|_| round > 0) {
+                println!("{MARKER} {bytes} {longest:.6}");
+            }
+        }
+    }
+    Ok(())
+}
+
 fn measure(options: &Options, own: &Path, folder: &Path, hosts: &Hosts, record: &mut Record) -> Result<(), Failure> {
     let rsrun = own.with_file_name("rsrun");
     if !rsrun.is_file() {
@@ -202,7 +245,7 @@ fn measure(options: &Options, own: &Path, folder: &Path, hosts: &Hosts, record: 
             };
             match once(options, case, start, &sizes) {
                 Ok(found) => found.into_iter().for_each(|(bytes, seconds)| record.add(case, bytes, seconds)),
-                Err(error) if matches!(case.library, Library::Own(_)) => {
+                Err(error) if !matches!(case.library, Library::OpenMpi(_)) => {
                     eprintln!("    failed: {error}");
                     failed += 1;
                 }
@@ -267,8 +310,9 @@ impl Starter<'_> {
     /// The command that starts the ranks of a case, up to the arguments of the program; `None` where a peer is missing.
     fn start(&self, case: &Case, hosts: usize, width: usize) -> Result<Option<Vec<OsString>>, Failure> {
         let ranks = if case.ranks == Ranks::All { hosts * width } else { hosts };
+        let settings: &[&str] = if let Library::Own(settings) = case.library { settings } else { &[] };
         let options = match case.library {
-            Library::Own(settings) => {
+            Library::Own(_) | Library::TopK => {
                 let mut command = self.rsrun(ranks);
                 if case.ranks == Ranks::OneAHost {
                     command.extend(["--map-by", "node"].map(OsString::from));
@@ -311,7 +355,7 @@ impl Starter<'_> {
 /// Runs a case to its end; sizes and seconds of its rounds.
 fn once(options: &Options, case: &Case, start: Vec<OsString>, sizes: &[usize]) -> Result<Vec<(usize, f64)>, Failure> {
     let mut command = start;
-    command.extend([case.collective.name(), &options.rounds.to_string()].map(OsString::from));
+    command.extend([case.word(), &options.rounds.to_string()].map(OsString::from));
     command.extend(sizes.iter().map(|bytes| OsString::from(bytes.to_string())));
     let said = output(options.limit, command).map_err(|error| format!("{} ({error})", case.title()))?;
     let found: Vec<(usize, f64)> = said

@@ -7,6 +7,8 @@ use super::record::Collective;
 pub enum Library {
     /// This project: settings `collectives.NAME=VALUE`.
     Own(&'static [&'static str]),
+    /// This project's compressed sum: of a hundredth of the entries, exact within hosts.
+    TopK,
     /// Open MPI: options of `mpirun`.
     OpenMpi(&'static [&'static str]),
 }
@@ -88,10 +90,14 @@ pub const CASES: &[Case] = &[
         ranks: Ranks::OneAHost,
         ..own("between hosts alone", Collective::AllReduce, &["collectives.all_reduce=segmented_ring"])
     },
+    other("two hops, top-k of 1 %", Collective::AllReduce, Library::TopK),
     own("automatic choice", Collective::AllReduce, &[]),
     other("Open MPI", Collective::AllReduce, Library::OpenMpi(&[])),
     other("Open MPI, han", Collective::AllReduce, HAN),
 ];
+
+/// The word for [`Library::TopK`].
+pub const TOP_K: &str = "all_reduce_top_k";
 
 /// The name of the case that is held against the baselines.
 pub const PIPELINED: &str = "two hops, pipelined";
@@ -101,6 +107,12 @@ impl Case {
     #[must_use]
     pub fn title(&self) -> String {
         format!("{}: {}", self.collective.name(), self.name)
+    }
+
+    /// What its program is told to do.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        if self.library == Library::TopK { TOP_K } else { self.collective.name() }
     }
 
     /// Whether a round of a large size takes many times as long as of the others: everyone's data crosses one link.

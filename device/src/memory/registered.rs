@@ -28,9 +28,23 @@ impl Registered {
     /// # Safety
     /// The memory stays mapped until this is dropped.
     pub(crate) unsafe fn new(gpu: &Gpu, memory: NonNull<[u8]>) -> Result<Self> {
+        // SAFETY: as the caller promises.
+        unsafe { Self::with(gpu, memory, 0) }
+    }
+
+    /// Registers whole pages of another device on the bus, such as the doorbells of a NIC.
+    ///
+    /// # Safety
+    /// As for [`Registered::new`].
+    pub(crate) unsafe fn of_device(gpu: &Gpu, memory: NonNull<[u8]>) -> Result<Self> {
+        // SAFETY: as the caller promises.
+        unsafe { Self::with(gpu, memory, sys::CU_MEMHOSTREGISTER_IOMEMORY) }
+    }
+
+    unsafe fn with(gpu: &Gpu, memory: NonNull<[u8]>, more: u32) -> Result<Self> {
         gpu.bind()?;
         let host = memory.cast::<u8>();
-        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP | more;
         // SAFETY: the caller promises that the memory is there.
         unsafe { sys::cuMemHostRegister_v2(host.as_ptr().cast(), memory.len(), flags) }
             .result()

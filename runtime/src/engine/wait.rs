@@ -36,6 +36,13 @@ const YIELDS: u32 = 4;
 /// Spins between two looks at the clock. At each, the processor is offered to others: the kernel may have put the very
 /// rank that is waited for on the same processor, and would let it wait for a whole scheduler tick.
 const SPINS_PER_CLOCK: u32 = 64;
+/// Turns that a rank which shares its processor gives to others before it looks for messages meanwhile, and may sleep: with
+/// many ranks on few processors the one that is waited for comes late in a round of all of them.
+const SHORT_YIELDS: u32 = 256;
+/// Spins of a rank with a processor of its own before that.
+const SHORT_SPINS: u32 = 1024;
+/// Spins between two times that other threads of the rank get their turn: the lock costs as much as a look.
+const SPINS_PER_TURN: u32 = 8;
 /// Idle rounds of a rank that does not sleep between two looks at its lifeline.
 const LIFELINE_EVERY: u32 = 1 << 14;
 /// Calls that find nothing and do not wait between two looks at the lifeline.
@@ -54,6 +61,13 @@ pub(crate) enum Waiting {
     Spin,
     /// Let other processes run, but never sleep.
     Yield,
+}
+
+impl Waiting {
+    /// Whether a rank that waits sleeps at once, or nearly so.
+    pub(crate) fn sleeps_often(self) -> bool {
+        matches!(self, Waiting::YieldThenSleep) || self == Waiting::SpinThenSleep(Duration::ZERO)
+    }
 }
 
 /// Where a waiting call is in its policy.
@@ -154,9 +168,6 @@ struct Notice<'a> {
 
 impl Notice<'_> {
     fn post(&mut self) {
-        if self.posted {
-            return;
-        }
         self.posted = true;
         if let Some((segment, place)) = self.board {
             segment.publish(*place, self.activity);
@@ -244,17 +255,29 @@ impl Runtime {
         buffers: &mut B,
         mut done: impl FnMut(&mut Engine, &mut B) -> Option<Result<R>>,
     ) -> Result<R> {
-        let mut pace = Pace::default();
         // The operation that a collective's wait belongs to is recorded as a whole.
         let own = !matches!(activity, Activity::Collective { .. });
         let _span = (self.recorder.is_some() && own).then(|| self.span(What::Call(activity)));
-        let mut notice = Notice { board: self.board.as_ref(), activity, posted: false, runtime: self, blocked: None };
         let mut engine = self.lock();
         // The first look: an operation that completed at once needs no progress.
-        let mut seen = engine.news();
-        if let Some(result) = done(&mut engine, buffers) {
-            return result;
+        let seen = engine.news();
+        match done(&mut engine, buffers) {
+            Some(result) => result,
+            None => self.wait_from(engine, seen, activity, buffers, done),
         }
+    }
+
+    /// The rest of [`Runtime::wait`]: nothing had been done when the news was `seen`.
+    fn wait_from<'a, R, B: Buffers>(
+        &'a self,
+        mut engine: MutexGuard<'a, Engine>,
+        mut seen: u64,
+        activity: Activity,
+        buffers: &mut B,
+        mut done: impl FnMut(&mut Engine, &mut B) -> Option<Result<R>>,
+    ) -> Result<R> {
+        let mut pace = Pace::default();
+        let mut notice = Notice { board: self.board.as_ref(), activity, posted: false, runtime: self, blocked: None };
         // Those that wait long look at the clock, too.
         let mut is_due = false;
         loop {
@@ -274,6 +297,28 @@ impl Runtime {
             (engine, slept) = self.pause(engine, &mut pace, &mut notice, buffers, LONGEST_SLEEP, &mut || false)?;
             is_due = slept || pace.idle.is_multiple_of(LIFELINE_EVERY);
         }
+    }
+
+    /// Whether ranks of this host share processors, so that one that waits gives way to the others.
+    pub(crate) fn shares_processors(&self) -> bool {
+        matches!(self.waiting, Waiting::YieldThenSleep | Waiting::Yield)
+    }
+
+    /// Waits shortly for something in memory that peers change, without the engine: for what comes at once if the peers are
+    /// about as far as this rank. Whether it came.
+    pub(crate) fn wait_shortly(&self, ready: &mut dyn FnMut() -> bool) -> bool {
+        let gives_way = self.shares_processors();
+        for _ in 0..if gives_way { SHORT_YIELDS } else { SHORT_SPINS } {
+            if ready() {
+                return true;
+            }
+            if gives_way {
+                rustix::thread::sched_yield();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        ready()
     }
 
     /// Makes progress until `ready` finds something in memory that peers change without a record, or until `deadline`:
@@ -320,13 +365,18 @@ impl Runtime {
         longest: Duration,
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<(MutexGuard<'a, Engine>, bool)> {
-        notice.post();
+        if !notice.posted {
+            notice.post();
+        }
         if pace.idle % LIFELINE_EVERY == LIFELINE_EVERY - 1 {
             self.listen(&mut engine);
         }
         match pace.next(self.waiting) {
             Next::Spin => {
                 engine.waits.spins += 1;
+                if !pace.idle.is_multiple_of(SPINS_PER_TURN) {
+                    return Ok((engine, false));
+                }
                 drop(engine);
                 std::hint::spin_loop();
                 Ok((self.lock(), false))
