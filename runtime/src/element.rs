@@ -6,7 +6,7 @@ use num_complex::Complex;
 use std::fmt;
 
 /// Identifies an element type on the wire: equal for types with the same fields in the same order.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Signature(pub u32);
 
 impl fmt::Debug for Signature {

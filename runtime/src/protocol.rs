@@ -116,6 +116,8 @@ pub(crate) struct Capabilities {
     pub(crate) direct_read: DirectRead,
     /// Asking it for news costs a system call: the others are asked more often.
     pub(crate) slow_poll: bool,
+    /// Records that may leave later leave together with others.
+    pub(crate) gathers: bool,
 }
 
 /// Whether a receiver reads announced messages itself, without the sender's help.

@@ -21,7 +21,7 @@ use crate::{
         choice,
         faulty::{self, Faults},
         loopback::Loopback,
-        shm::SharedMemory,
+        shm::{Own, SharedMemory},
         tcp::{self, Tcp, addresses},
         verbs::{self, Verbs},
     },
@@ -276,7 +276,12 @@ impl World {
         if let (Some((segment, wake)), false) = (segment, plan.near.is_empty()) {
             near = Some(Near { segment: segment.clone(), ranks: plan.near.clone() });
             let place = plan.near.iter().position(|near| *near == rank).unwrap_or(0);
-            let shm = SharedMemory::new(segment, place, &plan.near, size, wake, direct_read(&boot));
+            let own = Own {
+                place,
+                direct_read: direct_read(&boot),
+                sleeps_often: waiting(&boot.snapshot, boot.oversubscribed).sleeps_often(),
+            };
+            let shm = SharedMemory::new(segment, own, &plan.near, size, wake);
             epoll::add(
                 &poller,
                 shm.descriptor(),

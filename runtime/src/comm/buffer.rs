@@ -2,7 +2,7 @@
 
 use crate::{
     element::{self, Element},
-    engine::operation::{Buffers, Lent, OwnedBuffer},
+    engine::operation::{Awaited, Buffers, Lent, OwnedBuffer},
 };
 use std::{any::Any, borrow::Cow};
 
@@ -11,6 +11,8 @@ pub(super) struct LentPair<'a> {
     pub(super) call: u64,
     pub(super) source: &'a [u8],
     pub(super) destination: &'a mut [u8],
+    /// The receive into `destination`, while it is in no table.
+    pub(super) awaited: Option<Awaited>,
 }
 
 impl Buffers for LentPair<'_> {
@@ -20,6 +22,10 @@ impl Buffers for LentPair<'_> {
 
     fn destination(&mut self, lent: Lent) -> Option<&mut [u8]> {
         (lent.call == self.call).then_some(&mut *self.destination)
+    }
+
+    fn awaited(&mut self) -> Option<(&mut Awaited, &mut [u8])> {
+        self.awaited.as_mut().map(|awaited| (awaited, &mut *self.destination))
     }
 }
 

@@ -45,7 +45,7 @@ impl Communicator {
         tag: impl Into<Tag>,
     ) -> Result<Status> {
         let pattern = self.pattern(source.into(), tag.into(), "recv_buffer")?;
-        let landing = Landing::Heap(buffer.place());
+        let landing = Landing::Heap(Box::new(buffer.place()));
         let expected = expected::<T>(buffer.bytes(), false);
         let runtime = self.runtime();
         let id = runtime.lock().start_receive(self.inner.context, pattern, expected, landing, &mut NoBuffers)?;

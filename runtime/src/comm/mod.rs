@@ -267,7 +267,7 @@ impl Communicator {
     /// The rank in the world of a rank of this communicator, if it exists.
     fn peer(&self, rank: usize, operation: &'static str) -> Result<usize> {
         let last = self.size() - 1;
-        self.inner.members.get(rank).copied().ok_or(Error::NoSuchRank { operation, rank, last })
+        self.inner.members.get(rank).copied().ok_or_else(|| Error::NoSuchRank { operation, rank, last })
     }
 
     fn pattern(&self, source: Source, tag: Tag, operation: &'static str) -> Result<Pattern> {

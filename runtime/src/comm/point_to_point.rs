@@ -9,7 +9,7 @@ use crate::{
     element::Element,
     engine::{
         Engine,
-        operation::{Expected, Landing, Lent, OperationId, Source as From_},
+        operation::{Awaited, Expected, Landing, Lent, OperationId, Source as From_},
     },
     error::Result,
     memory::Activity,
@@ -41,7 +41,7 @@ impl Communicator {
         let id =
             engine.start_send(peer, header, self.inner.hint.of_message(), From_::Lent(Lent { call, number: 0 }))?;
         drop(engine);
-        self.finish_send(id, peer, tag, &mut LentPair { call, source: &bytes, destination: &mut [] })
+        self.finish_send(id, peer, tag, &mut LentPair { call, source: &bytes, destination: &mut [], awaited: None })
     }
 
     /// Sends a slice to `dest` and returns when a receive has taken the message (a synchronous send). To this rank itself
@@ -57,7 +57,7 @@ impl Communicator {
         let call = engine.new_call();
         let id = engine.start_synchronous_send(peer, header, From_::Lent(Lent { call, number: 0 }))?;
         drop(engine);
-        self.finish_send(id, peer, tag, &mut LentPair { call, source: &bytes, destination: &mut [] })
+        self.finish_send(id, peer, tag, &mut LentPair { call, source: &bytes, destination: &mut [], awaited: None })
     }
 
     fn finish_send(&self, id: OperationId, peer: usize, tag: i32, lent: &mut LentPair<'_>) -> Result<()> {
@@ -81,9 +81,44 @@ impl Communicator {
     pub fn recv<T: Element>(&self, buffer: &mut [T], source: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status> {
         let pattern = self.pattern(source.into(), tag.into(), "recv")?;
         let (from, tag) = Self::shown(pattern);
-        self.receive_into(buffer, Activity::Receive { from, tag }, |engine, expected, landing, lent| {
-            engine.start_receive(self.inner.context, pattern, expected, landing, lent)
-        })
+        let (context, mut marks) = (self.inner.context, Vec::new());
+        let destination = lend_mut(buffer, &mut marks);
+        let expected = expected::<T>(destination.len(), false);
+        let awaited = Some(Awaited { context, pattern, expected, done: None });
+        let mut lent = LentPair { call: 0, source: &[], destination, awaited };
+        let runtime = self.runtime();
+        // First it waits without being in any table, which is all that a small message needs. Whatever else happens, it is
+        // begun like any other receive, and the rest is as usual.
+        let (mut is_new, mut begun) = (true, None);
+        let received = runtime.wait(Activity::Receive { from, tag }, &mut lent, |engine, lent| {
+            if let Some(awaited) = &mut lent.awaited {
+                let may_wait = std::mem::take(&mut is_new) && engine.receive_or_await(awaited, lent.destination);
+                if let Some(done) = awaited.done.take() {
+                    return Some(done);
+                }
+                if may_wait {
+                    return None;
+                }
+                lent.awaited = None;
+                lent.call = engine.new_call();
+                let landing = Landing::Lent(Lent { call: lent.call, number: 0 });
+                match engine.start_receive(context, pattern, expected, landing, lent) {
+                    Ok(id) => begun = Some(id),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            let received = engine.take_receive(begun?, lent)?;
+            Some(received.map(|(envelope, _)| envelope))
+        });
+        match received {
+            Ok(envelope) => Ok(self.status(&envelope)),
+            Err(error) => {
+                if let Some(id) = begun {
+                    runtime.lock().abandon_receive(id);
+                }
+                Err(error)
+            }
+        }
     }
 
     /// A receive into a borrowed slice that `start` begins.
@@ -94,7 +129,7 @@ impl Communicator {
         start: impl FnOnce(&mut Engine, Expected, Landing, &mut LentPair<'_>) -> Result<OperationId>,
     ) -> Result<Status> {
         let mut marks = Vec::new();
-        let mut lent = LentPair { call: 0, source: &[], destination: lend_mut(buffer, &mut marks) };
+        let mut lent = LentPair { call: 0, source: &[], destination: lend_mut(buffer, &mut marks), awaited: None };
         let expected = expected::<T>(lent.destination.len(), false);
         let runtime = self.runtime();
         let mut engine = runtime.lock();
@@ -139,7 +174,7 @@ impl Communicator {
         let pattern = self.pattern(source.into(), recv_tag.into(), "send_receive")?;
         let runtime = self.runtime();
         let (bytes, mut marks) = (lend(data), Vec::new());
-        let mut lent = LentPair { call: 0, source: &bytes, destination: lend_mut(buffer, &mut marks) };
+        let mut lent = LentPair { call: 0, source: &bytes, destination: lend_mut(buffer, &mut marks), awaited: None };
         let expected = expected::<U>(lent.destination.len(), false);
         let mut engine = runtime.lock();
         lent.call = engine.new_call();

@@ -25,7 +25,7 @@ impl Communicator {
         let mut engine = self.runtime().lock();
         let hint = self.inner.hint.of_message();
         let state = if engine.try_send(peer, header, &lend(&data), hint, true)? {
-            State::Sent(data)
+            State::Sent { data, waits: engine.is_unflushed() }
         } else {
             let id = engine.start_send(peer, header, hint, From_::Owned(Box::new(Growing::new(data))))?;
             // What can leave now leaves now, not when this rank next waits.
@@ -59,7 +59,7 @@ impl Communicator {
         let mut engine = self.runtime().lock();
         let id = engine.start_receive(self.inner.context, pattern, expected, landing, &mut NoBuffers)?;
         drop(engine);
-        Ok(RecvRequest { communicator: self.clone(), id, element: PhantomData })
+        Ok(RecvRequest { communicator: self.clone(), id: Some(id), element: PhantomData })
     }
 
     pub(super) fn receive_found<T: Element>(
@@ -72,7 +72,7 @@ impl Communicator {
         let mut engine = self.runtime().lock();
         let id = engine.receive_found(self.inner.context, found, expected, landing, &mut NoBuffers)?;
         drop(engine);
-        Ok(RecvRequest { communicator: self.clone(), id, element: PhantomData })
+        Ok(RecvRequest { communicator: self.clone(), id: Some(id), element: PhantomData })
     }
 }
 
@@ -101,8 +101,11 @@ pub struct SendRequest<T: Element> {
 
 #[derive(Debug)]
 enum State<T> {
-    /// It left at once.
-    Sent(Vec<T>),
+    /// It left at once, or `waits` to leave together with others.
+    Sent {
+        data: Vec<T>,
+        waits: bool,
+    },
     UnderWay(OperationId),
     /// The buffer has been given back.
     Over,
@@ -115,11 +118,13 @@ impl<T: Element> SendRequest<T> {
     /// When the receiver is lost or has dropped its world.
     pub fn wait(mut self) -> Result<Vec<T>> {
         match std::mem::replace(&mut self.state, State::Over) {
-            State::Sent(data) => {
-                // It may have been kept to leave together with others: the wait ends that.
-                let mut engine = self.communicator.runtime().lock();
-                if engine.is_unflushed() {
-                    engine.progress(&mut NoBuffers)?;
+            State::Sent { data, waits } => {
+                if waits {
+                    let mut engine = self.communicator.runtime().lock();
+                    // Another call may have let it go.
+                    if engine.is_unflushed() {
+                        engine.progress(&mut NoBuffers)?;
+                    }
                 }
                 Ok(data)
             }
@@ -169,7 +174,7 @@ impl<T: Element> Handled for SendRequest<T> {
             State::UnderWay(id) => {
                 Handle { runtime: self.communicator.runtime(), send: Some(id), receive: None, task: None }
             }
-            State::Sent(_) | State::Over => {
+            State::Sent { .. } | State::Over => {
                 Handle { runtime: self.communicator.runtime(), send: None, receive: None, task: None }
             }
         }
@@ -184,7 +189,8 @@ impl<T: Element> Request for SendRequest<T> {}
 #[must_use = "a message is received only after wait or test"]
 pub struct RecvRequest<T: Element> {
     communicator: Communicator,
-    id: OperationId,
+    /// None once its outcome has been given out.
+    id: Option<OperationId>,
     element: PhantomData<fn() -> T>,
 }
 
@@ -193,12 +199,13 @@ impl<T: Element> RecvRequest<T> {
     ///
     /// # Errors
     /// As for [`Communicator::recv`].
-    pub fn wait(self) -> Result<(Vec<T>, Status)> {
-        let id = self.id;
+    pub fn wait(mut self) -> Result<(Vec<T>, Status)> {
+        let id = self.id.unwrap_or_else(|| unreachable!("only wait and test end a request, and they consume it"));
         let (envelope, buffer) =
             self.communicator
                 .runtime()
                 .wait(Activity::Request, &mut NoBuffers, |engine, none| engine.take_receive(id, none))?;
+        self.id = None;
         Ok((unwrap(buffer), self.communicator.status(&envelope)))
     }
 
@@ -206,14 +213,13 @@ impl<T: Element> RecvRequest<T> {
     ///
     /// # Errors
     /// As for [`Communicator::recv`].
-    pub fn test(self) -> Result<std::result::Result<(Vec<T>, Status), Self>> {
+    pub fn test(mut self) -> Result<std::result::Result<(Vec<T>, Status), Self>> {
         let runtime = self.communicator.runtime();
         runtime.poke()?;
-        let done = runtime.lock().take_receive(self.id, &mut NoBuffers);
-        match done {
-            Some(result) => result.map(|(envelope, buffer)| Ok((unwrap(buffer), self.communicator.status(&envelope)))),
-            None => Ok(Err(self)),
-        }
+        let done = self.id.and_then(|id| runtime.lock().take_receive(id, &mut NoBuffers));
+        let Some(result) = done else { return Ok(Err(self)) };
+        self.id = None;
+        result.map(|(envelope, buffer)| Ok((unwrap(buffer), self.communicator.status(&envelope))))
     }
 }
 
@@ -224,7 +230,7 @@ impl<T: Element> RecvRequest<T> {
     /// # Errors
     /// As for [`Communicator::recv`], when a message has met it.
     pub fn cancel(self) -> Result<Cancelled<T>> {
-        let withdrawn = self.communicator.runtime().lock().cancel_receive(self.id);
+        let withdrawn = self.id.and_then(|id| self.communicator.runtime().lock().cancel_receive(id));
         match withdrawn {
             Some(buffer) => Ok(Cancelled::Withdrawn(unwrap(Some(buffer)))),
             None => self.wait().map(|(buffer, status)| Cancelled::Received(buffer, status)),
@@ -243,7 +249,7 @@ pub enum Cancelled<T> {
 
 impl<T: Element> Handled for RecvRequest<T> {
     fn handle(&self) -> Handle<'_> {
-        Handle { runtime: self.communicator.runtime(), send: None, receive: Some(self.id), task: None }
+        Handle { runtime: self.communicator.runtime(), send: None, receive: self.id, task: None }
     }
 }
 
@@ -251,6 +257,8 @@ impl<T: Element> Request for RecvRequest<T> {}
 
 impl<T: Element> Drop for RecvRequest<T> {
     fn drop(&mut self) {
-        self.communicator.runtime().lock().abandon_receive(self.id);
+        if let Some(id) = self.id {
+            self.communicator.runtime().lock().abandon_receive(id);
+        }
     }
 }

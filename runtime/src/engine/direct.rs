@@ -155,7 +155,7 @@ impl Engine {
             let complete = loop {
                 let Core { receives, one_sided, .. } = &mut self.core;
                 // Gone: its peer is lost.
-                let Some(receive) = receives.get_mut(&fetch.id) else { break None };
+                let Some(receive) = receives.get_mut(fetch.id) else { break None };
                 let Some(arriving) = receive.arriving.as_ref() else { break None };
                 let envelope = arriving.envelope;
                 let total = envelope.bytes;
@@ -180,7 +180,7 @@ impl Engine {
                 }
             };
             let is_nowhere =
-                self.core.receives.get(&fetch.id).is_none_or(|receive| matches!(receive.landing, Landing::Nowhere));
+                self.core.receives.get(fetch.id).is_none_or(|receive| matches!(receive.landing, Landing::Nowhere));
             let valid = is_nowhere || transport.withdrawals_of(fetch.peer) == fetch.offer.withdrawals;
             match complete {
                 Some(envelope) if valid => {
@@ -191,7 +191,7 @@ impl Engine {
                 }
                 Some(_) => refused = true,
                 None if !refused
-                    && self.core.receives.get(&fetch.id).is_some_and(|receive| receive.arriving.is_some()) =>
+                    && self.core.receives.get(fetch.id).is_some_and(|receive| receive.arriving.is_some()) =>
                 {
                     self.core.fetches.push_back(fetch);
                     continue;

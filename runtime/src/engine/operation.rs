@@ -6,8 +6,8 @@ use super::{
 };
 use crate::{
     element::Signature,
-    error::Result,
-    matching::{Place, Ticket},
+    error::{Error, Result},
+    matching::{Pattern, Place, Ticket},
     protocol::Path,
     transport::record::{Header, Payload},
 };
@@ -30,6 +30,20 @@ pub(crate) trait Buffers {
     fn source(&self, lent: Lent) -> Option<&[u8]>;
     /// The room of a receive of this call.
     fn destination(&mut self, lent: Lent) -> Option<&mut [u8]>;
+    /// The receive of this call that is in no table, and its room.
+    fn awaited(&mut self) -> Option<(&mut Awaited, &mut [u8])> {
+        None
+    }
+}
+
+/// A blocking receive that is in no table: while its call makes progress it takes a small message straight from the
+/// transport. Whatever else happens, the call puts it into the table, where all other receives are.
+#[derive(Debug)]
+pub(crate) struct Awaited {
+    pub(crate) context: u64,
+    pub(crate) pattern: Pattern,
+    pub(crate) expected: Expected,
+    pub(crate) done: Option<Result<Envelope>>,
 }
 
 /// A call that lends nothing.
@@ -63,6 +77,7 @@ pub(crate) enum Source {
 }
 
 /// Where a receive's bytes go.
+#[derive(Default)]
 pub(crate) enum Landing {
     Lent(Lent),
     /// Into this buffer, which holds what the receive has room for.
@@ -70,8 +85,9 @@ pub(crate) enum Landing {
     /// Into this buffer, which is made as long as the message.
     Growing(Box<dyn OwnedBuffer>),
     /// Into this rank's part of a symmetric heap.
-    Heap(HeapPlace),
+    Heap(Box<HeapPlace>),
     /// Nowhere: nobody wants them any more.
+    #[default]
     Nowhere,
 }
 
@@ -111,7 +127,7 @@ impl Sending {
 }
 
 /// What a receive accepts and what it reports when it does not.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Expected {
     pub(crate) signature: Signature,
     /// The element type's name for messages, where it is known.
@@ -130,6 +146,10 @@ pub(crate) struct Envelope {
     pub(crate) bytes: usize,
 }
 
+/// What became of a receive. The error is rare, and larger than all the rest.
+pub(crate) type Outcome = std::result::Result<Envelope, Box<Error>>;
+
+#[derive(Default)]
 pub(crate) struct Receiving {
     pub(crate) context: u64,
     /// Finds it among the receives that wait for a message.
@@ -141,8 +161,8 @@ pub(crate) struct Receiving {
     /// The type of the message that it has met, and the message's place, should it have to wait again.
     pub(crate) met: Option<(Signature, Place)>,
     /// The large message that is arriving.
-    pub(crate) arriving: Option<Arriving>,
-    pub(crate) done: Option<Result<Envelope>>,
+    pub(crate) arriving: Option<Box<Arriving>>,
+    pub(crate) done: Option<Outcome>,
     pub(crate) detached: bool,
     /// It was given up while its message was arriving: who gets that message.
     pub(crate) orphan: Option<Orphan>,
@@ -177,6 +197,21 @@ pub(crate) enum Orphan {
 }
 
 impl Receiving {
+    /// Begins anew. Field by field: what is built elsewhere would have to be moved here.
+    #[inline]
+    pub(crate) fn begin(&mut self, context: u64, expected: Expected, landing: Landing) {
+        self.context = context;
+        self.posted = None;
+        self.expected = expected;
+        self.landing = landing;
+        self.aside.clear();
+        self.met = None;
+        self.arriving = None;
+        self.done = None;
+        self.detached = false;
+        self.orphan = None;
+    }
+
     /// The front of the buffer that it owns.
     pub(crate) fn landed(&self, bytes: usize) -> Vec<u8> {
         match &self.landing {

@@ -4,7 +4,7 @@
 
 use super::{
     Engine,
-    operation::{Buffers, Lent},
+    operation::{Awaited, Buffers, Lent},
 };
 use crate::error::Result;
 use std::any::Any;
@@ -59,6 +59,10 @@ impl Buffers for All<'_> {
             return self.caller.destination(lent);
         }
         self.list.iter_mut().find_map(|running| running.task.destination(lent))
+    }
+
+    fn awaited(&mut self) -> Option<(&mut Awaited, &mut [u8])> {
+        self.caller.awaited()
     }
 }
 

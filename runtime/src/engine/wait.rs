@@ -36,6 +36,8 @@ const YIELDS: u32 = 4;
 /// Spins between two looks at the clock. At each, the processor is offered to others: the kernel may have put the very
 /// rank that is waited for on the same processor, and would let it wait for a whole scheduler tick.
 const SPINS_PER_CLOCK: u32 = 64;
+/// Spins between two times that other threads of the rank get their turn: the lock costs as much as a look.
+const SPINS_PER_TURN: u32 = 8;
 /// Idle rounds of a rank that does not sleep between two looks at its lifeline.
 const LIFELINE_EVERY: u32 = 1 << 14;
 /// Calls that find nothing and do not wait between two looks at the lifeline.
@@ -54,6 +56,13 @@ pub(crate) enum Waiting {
     Spin,
     /// Let other processes run, but never sleep.
     Yield,
+}
+
+impl Waiting {
+    /// Whether a rank that waits sleeps at once, or nearly so.
+    pub(crate) fn sleeps_often(self) -> bool {
+        matches!(self, Waiting::YieldThenSleep) || self == Waiting::SpinThenSleep(Duration::ZERO)
+    }
 }
 
 /// Where a waiting call is in its policy.
@@ -154,9 +163,6 @@ struct Notice<'a> {
 
 impl Notice<'_> {
     fn post(&mut self) {
-        if self.posted {
-            return;
-        }
         self.posted = true;
         if let Some((segment, place)) = self.board {
             segment.publish(*place, self.activity);
@@ -244,17 +250,29 @@ impl Runtime {
         buffers: &mut B,
         mut done: impl FnMut(&mut Engine, &mut B) -> Option<Result<R>>,
     ) -> Result<R> {
-        let mut pace = Pace::default();
         // The operation that a collective's wait belongs to is recorded as a whole.
         let own = !matches!(activity, Activity::Collective { .. });
         let _span = (self.recorder.is_some() && own).then(|| self.span(What::Call(activity)));
-        let mut notice = Notice { board: self.board.as_ref(), activity, posted: false, runtime: self, blocked: None };
         let mut engine = self.lock();
         // The first look: an operation that completed at once needs no progress.
-        let mut seen = engine.news();
-        if let Some(result) = done(&mut engine, buffers) {
-            return result;
+        let seen = engine.news();
+        match done(&mut engine, buffers) {
+            Some(result) => result,
+            None => self.wait_from(engine, seen, activity, buffers, done),
         }
+    }
+
+    /// The rest of [`Runtime::wait`]: nothing had been done when the news was `seen`.
+    fn wait_from<'a, R, B: Buffers>(
+        &'a self,
+        mut engine: MutexGuard<'a, Engine>,
+        mut seen: u64,
+        activity: Activity,
+        buffers: &mut B,
+        mut done: impl FnMut(&mut Engine, &mut B) -> Option<Result<R>>,
+    ) -> Result<R> {
+        let mut pace = Pace::default();
+        let mut notice = Notice { board: self.board.as_ref(), activity, posted: false, runtime: self, blocked: None };
         // Those that wait long look at the clock, too.
         let mut is_due = false;
         loop {
@@ -320,13 +338,18 @@ impl Runtime {
         longest: Duration,
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<(MutexGuard<'a, Engine>, bool)> {
-        notice.post();
+        if !notice.posted {
+            notice.post();
+        }
         if pace.idle % LIFELINE_EVERY == LIFELINE_EVERY - 1 {
             self.listen(&mut engine);
         }
         match pace.next(self.waiting) {
             Next::Spin => {
                 engine.waits.spins += 1;
+                if !pace.idle.is_multiple_of(SPINS_PER_TURN) {
+                    return Ok((engine, false));
+                }
                 drop(engine);
                 std::hint::spin_loop();
                 Ok((self.lock(), false))

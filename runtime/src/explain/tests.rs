@@ -27,6 +27,7 @@ fn limits(channels: Channels, direct_read: DirectRead, eager: usize) -> Limits {
         channels,
         direct_read,
         slow_poll: false,
+        gathers: false,
     };
     Limits::new(capabilities, eager, "eager.limit")
 }

@@ -39,11 +39,13 @@ impl Pattern {
         ]
     }
 
+    #[inline]
     fn kind(&self) -> usize {
         usize::from(self.source.is_none()) << 1 | usize::from(self.tag.is_none())
     }
 
-    fn admits(&self, source: usize, tag: u64) -> bool {
+    #[inline]
+    pub(crate) fn admits(&self, source: usize, tag: u64) -> bool {
         self.source.is_none_or(|wanted| wanted == source) && self.tag.is_none_or(|wanted| wanted == tag)
     }
 }
@@ -84,7 +86,13 @@ impl<R> Entry<1> for Posted<R> {
 /// Invariant: within a context no waiting message is admitted by any waiting receive.
 #[derive(Debug)]
 pub(crate) struct Matcher<R, M> {
-    contexts: FxHashMap<u64, Queues<R, M>>,
+    /// For every context in use its place in `queues`.
+    contexts: FxHashMap<u64, usize>,
+    queues: Vec<Queues<R, M>>,
+    /// Places in `queues` that no context uses: they are empty.
+    free: Vec<usize>,
+    /// The context that was used last, and its place: usually the next one's, too.
+    last: Option<(u64, usize)>,
     next: u64,
 }
 
@@ -103,7 +111,7 @@ impl<R, M> Default for Queues<R, M> {
 impl<R, M> Queues<R, M> {
     /// The oldest receive that admits a message.
     fn first_posted(&self, source: usize, tag: u64) -> Option<Ticket> {
-        self.posted.first(&Pattern::of(source, tag), |posted| posted.pattern.admits(source, tag))
+        self.posted.first(|| Pattern::of(source, tag), |posted| posted.pattern.admits(source, tag))
     }
 
     /// The oldest receive that admits a message, taken out.
@@ -114,7 +122,7 @@ impl<R, M> Queues<R, M> {
 
     /// The oldest message that a pattern admits.
     fn first_unexpected(&self, pattern: Pattern) -> Option<Ticket> {
-        self.unexpected.first(&[pattern], |waiting| pattern.admits(waiting.source, waiting.tag))
+        self.unexpected.first(|| [pattern], |waiting| pattern.admits(waiting.source, waiting.tag))
     }
 
     /// Takes out every receive whose pattern is chosen.
@@ -127,7 +135,7 @@ impl<R, M> Queues<R, M> {
 
 impl<R, M> Default for Matcher<R, M> {
     fn default() -> Self {
-        Matcher { contexts: FxHashMap::default(), next: 0 }
+        Matcher { contexts: FxHashMap::default(), queues: Vec::new(), free: Vec::new(), last: None, next: 0 }
     }
 }
 
@@ -142,16 +150,69 @@ impl<R, M> Matcher<R, M> {
         Place(self.number())
     }
 
-    /// Drops the queues of a context that has become empty, once there are many: communicators come and go.
-    fn tidy(&mut self, context: u64) {
-        if self.contexts.len() > KEPT
-            && self
-                .contexts
-                .get(&context)
-                .is_some_and(|queues| queues.posted.is_empty() && queues.unexpected.is_empty())
-        {
-            self.contexts.remove(&context);
+    /// The place of a context's queues, if it has any.
+    #[inline]
+    fn place_of(&self, context: u64) -> Option<usize> {
+        match self.last {
+            Some((last, place)) if last == context => Some(place),
+            _ => self.contexts.get(&context).copied(),
         }
+    }
+
+    #[inline]
+    fn queues(&self, context: u64) -> Option<&Queues<R, M>> {
+        self.place_of(context).map(|place| &self.queues[place])
+    }
+
+    #[inline]
+    fn queues_mut(&mut self, context: u64) -> Option<&mut Queues<R, M>> {
+        self.place_of(context).map(|place| &mut self.queues[place])
+    }
+
+    /// The queues of a context, which is in use from now on.
+    #[inline]
+    fn open(&mut self, context: u64) -> &mut Queues<R, M> {
+        let place = match self.place_of(context) {
+            Some(place) => place,
+            None => {
+                let place = self.free.pop().unwrap_or(self.queues.len());
+                if place == self.queues.len() {
+                    self.queues.push(Queues::default());
+                }
+                self.contexts.insert(context, place);
+                place
+            }
+        };
+        self.last = Some((context, place));
+        &mut self.queues[place]
+    }
+
+    /// Drops the queues of a context that has become empty, once there are many: communicators come and go.
+    #[inline]
+    fn tidy(&mut self, context: u64) {
+        if self.contexts.len() > KEPT {
+            self.drop_if_empty(context);
+        }
+    }
+
+    fn drop_if_empty(&mut self, context: u64) {
+        let Some(place) = self.place_of(context) else { return };
+        let queues = &mut self.queues[place];
+        if queues.posted.is_empty() && queues.unexpected.is_empty() {
+            *queues = Queues::default();
+            self.contexts.remove(&context);
+            self.free.push(place);
+            self.last = None;
+        }
+    }
+
+    /// Whether this message, which has just come, would be the one for a receive that has not been posted: none that is
+    /// posted gets it, and none waits that must be received before it.
+    #[inline]
+    pub(crate) fn is_next(&self, context: u64, pattern: Pattern, (source, tag): (usize, u64)) -> bool {
+        self.queues(context).is_none_or(|queues| {
+            queues.first_posted(source, tag).is_none() && queues.first_unexpected(pattern).is_none()
+        })
     }
 
     /// A message has come: the oldest receive that admits it, or it waits.
@@ -163,7 +224,7 @@ impl<R, M> Matcher<R, M> {
         message: impl FnOnce() -> M,
     ) -> Option<(R, Place)> {
         let number = self.number();
-        let queues = self.contexts.entry(context).or_default();
+        let queues = self.open(context);
         let receive = queues.take_posted(source, tag);
         if receive.is_some() {
             self.tidy(context);
@@ -175,14 +236,14 @@ impl<R, M> Matcher<R, M> {
 
     /// The receive that a message would get, left where it is.
     pub(crate) fn waiting_for(&self, context: u64, source: usize, tag: u64) -> Option<&R> {
-        let queues = self.contexts.get(&context)?;
+        let queues = self.queues(context)?;
         let ticket = queues.first_posted(source, tag)?;
         queues.posted.get(ticket).map(|posted| &posted.receive)
     }
 
     /// The oldest waiting message that `pattern` admits, taken out.
     pub(crate) fn take(&mut self, context: u64, pattern: Pattern) -> Option<Unexpected<M>> {
-        let queues = self.contexts.get_mut(&context)?;
+        let queues = self.queues_mut(context)?;
         let ticket = queues.first_unexpected(pattern)?;
         let (_, taken) = queues.unexpected.remove(ticket)?;
         self.tidy(context);
@@ -191,19 +252,19 @@ impl<R, M> Matcher<R, M> {
 
     /// The oldest waiting message that `pattern` admits, left where it is.
     pub(crate) fn peek(&self, context: u64, pattern: Pattern) -> Option<&Unexpected<M>> {
-        let queues = self.contexts.get(&context)?;
+        let queues = self.queues(context)?;
         queues.unexpected.get(queues.first_unexpected(pattern)?)
     }
 
     /// Source and tag of every message that waits in a context, the oldest nearly first.
     pub(crate) fn waiting_in(&self, context: u64) -> impl Iterator<Item = (usize, u64)> {
-        let waiting = self.contexts.get(&context).into_iter().flat_map(|queues| queues.unexpected.iter());
+        let waiting = self.queues(context).into_iter().flat_map(|queues| queues.unexpected.iter());
         waiting.map(|(_, message)| (message.source, message.tag))
     }
 
     /// A message that was taken out waits again, at its old place. When a receive waits for it by now, both are returned.
     pub(crate) fn put_back(&mut self, context: u64, message: Unexpected<M>) -> PutBack<R, M> {
-        let queues = self.contexts.entry(context).or_default();
+        let queues = self.open(context);
         match queues.take_posted(message.source, message.tag) {
             Some(receive) => PutBack::Matched(receive, message),
             None => PutBack::Waits(queues.unexpected.insert(message.place.0, message)),
@@ -213,19 +274,19 @@ impl<R, M> Matcher<R, M> {
     /// Shows every message that waits.
     #[cfg(test)]
     pub(crate) fn each_unexpected(&self, mut show: impl FnMut(&M)) {
-        for queues in self.contexts.values() {
+        for queues in &self.queues {
             queues.unexpected.iter().for_each(|(_, waiting)| show(&waiting.message));
         }
     }
 
     /// A message that waits.
     pub(crate) fn waiting(&mut self, context: u64, ticket: Ticket) -> Option<&mut Unexpected<M>> {
-        self.contexts.get_mut(&context)?.unexpected.get_mut(ticket)
+        self.queues_mut(context)?.unexpected.get_mut(ticket)
     }
 
     /// Takes out a message that waits.
     pub(crate) fn discard_waiting(&mut self, context: u64, ticket: Ticket) {
-        if let Some(queues) = self.contexts.get_mut(&context) {
+        if let Some(queues) = self.queues_mut(context) {
             queues.unexpected.remove(ticket);
             self.tidy(context);
         }
@@ -233,7 +294,7 @@ impl<R, M> Matcher<R, M> {
 
     /// Takes out every waiting message that is chosen.
     pub(crate) fn discard(&mut self, chosen: impl Fn(&Unexpected<M>) -> bool) {
-        for queues in self.contexts.values_mut() {
+        for queues in &mut self.queues {
             let tickets: Vec<Ticket> =
                 queues.unexpected.iter().filter(|(_, waiting)| chosen(waiting)).map(|(ticket, _)| ticket).collect();
             for ticket in tickets {
@@ -245,12 +306,12 @@ impl<R, M> Matcher<R, M> {
     /// A receive waits. The caller has tried [`Matcher::take`] before.
     pub(crate) fn post(&mut self, context: u64, pattern: Pattern, receive: R) -> Ticket {
         let number = self.number();
-        self.contexts.entry(context).or_default().posted.insert(number, Posted { pattern, receive })
+        self.open(context).posted.insert(number, Posted { pattern, receive })
     }
 
     /// Withdraws a waiting receive; `None` when it is not waiting (any more).
     pub(crate) fn withdraw(&mut self, context: u64, ticket: Ticket) -> Option<R> {
-        let (_, posted) = self.contexts.get_mut(&context)?.posted.remove(ticket)?;
+        let (_, posted) = self.queues_mut(context)?.posted.remove(ticket)?;
         self.tidy(context);
         Some(posted.receive)
     }
@@ -258,19 +319,19 @@ impl<R, M> Matcher<R, M> {
     /// Whether any receive waits that a message from this source could meet.
     pub(crate) fn is_anything_posted_for(&self, source: usize) -> bool {
         let wants = |pattern: Pattern| pattern.source.is_none_or(|wanted| wanted == source);
-        self.contexts.values().any(|queues| queues.posted.iter().any(|(_, posted)| wants(posted.pattern)))
+        self.queues.iter().any(|queues| queues.posted.iter().any(|(_, posted)| wants(posted.pattern)))
     }
 
     /// The contexts in which a receive waits for any source.
     pub(crate) fn contexts_with_wildcards(&self) -> Vec<u64> {
         let waits = |queues: &Queues<R, M>| queues.posted.iter().any(|(_, posted)| posted.pattern.source.is_none());
-        self.contexts.iter().filter(|(_, queues)| waits(queues)).map(|(context, _)| *context).collect()
+        self.contexts.iter().filter(|(_, place)| waits(&self.queues[**place])).map(|(context, _)| *context).collect()
     }
 
     /// Takes out every receive of a context that waits for any source.
     pub(crate) fn take_wildcards(&mut self, context: u64) -> Vec<R> {
         let mut taken = Vec::new();
-        if let Some(queues) = self.contexts.get_mut(&context) {
+        if let Some(queues) = self.queues_mut(context) {
             queues.take_every_posted(|pattern| pattern.source.is_none(), &mut taken);
         }
         taken
@@ -279,7 +340,7 @@ impl<R, M> Matcher<R, M> {
     /// Takes out every receive that waits for exactly this source.
     pub(crate) fn take_waiting_for(&mut self, source: usize) -> Vec<R> {
         let mut taken = Vec::new();
-        for queues in self.contexts.values_mut() {
+        for queues in &mut self.queues {
             queues.take_every_posted(|pattern| pattern.source == Some(source), &mut taken);
         }
         taken

@@ -95,8 +95,12 @@ impl<T: Entry<N>, const N: usize> Waiting<T, N> {
     /// Waits, at the place that its number gives it: nearly always behind all others.
     pub(super) fn insert(&mut self, number: u64, entry: T) -> Ticket {
         if self.short.len() < SHORT {
-            let at = self.short.partition_point(|(other, _)| *other < number);
-            self.short.insert(at, (number, entry));
+            if self.short.back().is_none_or(|(last, _)| *last < number) {
+                self.short.push_back((number, entry));
+            } else {
+                let at = self.short.partition_point(|(other, _)| *other < number);
+                self.short.insert(at, (number, entry));
+            }
             return Ticket { number, slot: NONE };
         }
         self.slots_from = self.slots_from.min(number);
@@ -120,16 +124,21 @@ impl<T: Entry<N>, const N: usize> Waiting<T, N> {
     }
 
     /// The entry with the smallest number under any of these patterns. `admits` says the same of an entry.
-    pub(super) fn first(&self, patterns: &[Pattern], admits: impl Fn(&T) -> bool) -> Option<Ticket> {
+    #[inline]
+    pub(super) fn first<const K: usize>(
+        &self,
+        patterns: impl FnOnce() -> [Pattern; K],
+        admits: impl Fn(&T) -> bool,
+    ) -> Option<Ticket> {
         let short = self.short.iter().find(|(_, entry)| {
             self.step();
             admits(entry)
         });
         let mut first = short.map(|(number, _)| Ticket { number: *number, slot: NONE });
-        if first.is_some_and(|first| first.number < self.slots_from) {
+        if self.queues.is_empty() || first.is_some_and(|first| first.number < self.slots_from) {
             return first;
         }
-        for pattern in patterns.iter().filter(|pattern| self.kinds[pattern.kind()] > 0) {
+        for pattern in patterns().iter().filter(|pattern| self.kinds[pattern.kind()] > 0) {
             self.step();
             if let Some(ends) = self.queues.get(pattern) {
                 let number = self.slots[ends.first as usize].number;
@@ -158,6 +167,10 @@ impl<T: Entry<N>, const N: usize> Waiting<T, N> {
     /// Takes an entry out, with its number; `None` when it no longer waits.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<(u64, T)> {
         if ticket.slot == NONE {
+            self.step();
+            if self.short.front()?.0 == ticket.number {
+                return self.short.pop_front();
+            }
             return self.short.remove(self.short_at(ticket.number)?);
         }
         let slot = self.slots.get_mut(ticket.slot as usize).filter(|slot| slot.number == ticket.number)?;

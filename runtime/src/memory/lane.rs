@@ -24,6 +24,8 @@ pub(crate) const CELL: usize = CELL_WORDS * 8;
 const ALIGN: usize = 64;
 /// The producer may begin anew at the front of the bytes whenever it has filled one of this many parts of them.
 const PARTS: usize = 64;
+/// How far ahead the consumer fetches cells: the next one, and one that is needed when this many have been taken.
+const AHEAD: [u64; 2] = [1, 4];
 /// From this length on, bytes never begin anew.
 const PIECE: usize = 16 << 10;
 /// In a cell's flags: its bytes, and all that follow, begin at the front of the ring. The caller's flags are below.
@@ -50,6 +52,8 @@ pub(crate) trait LaneMemory {
     fn stamp(&self, cell: usize) -> u64;
     fn set_stamp(&self, cell: usize, stamp: u64);
     fn words(&self, cell: usize) -> [u64; CELL_WORDS - 1];
+    /// The caller will soon look at this cell.
+    fn fetch(&self, _cell: usize) {}
     fn set_words(&self, cell: usize, words: &[u64; CELL_WORDS - 1]);
     fn write(&self, at: usize, bytes: &[u8], stores: Stores);
     fn read(&self, at: usize, bytes: &mut [u8]);
@@ -176,6 +180,8 @@ pub(crate) struct Consumer<M> {
     cells: u64,
     bytes: u64,
     published: (u64, u64),
+    /// What was published when [`Consumer::release`] last said that the producer may wait for it.
+    told: (u64, u64),
     /// How the bytes of the cell that is next were written.
     stores: Stores,
 }
@@ -183,10 +189,11 @@ pub(crate) struct Consumer<M> {
 impl<M: LaneMemory> Consumer<M> {
     /// The consumer of a fresh lane.
     pub(crate) fn new(memory: M) -> Self {
-        Consumer { memory, cells: 0, bytes: 0, published: (0, 0), stores: Stores::default() }
+        Consumer { memory, cells: 0, bytes: 0, published: (0, 0), told: (0, 0), stores: Stores::default() }
     }
 
     /// The cell that is next, if it has come.
+    #[inline]
     pub(crate) fn peek(&mut self) -> Option<Cell> {
         let at = place(self.cells, self.memory.cell_capacity());
         let found = self.memory.stamp(at);
@@ -199,6 +206,11 @@ impl<M: LaneMemory> Consumer<M> {
             self.bytes = self.bytes.next_multiple_of(self.memory.byte_capacity() as u64);
         }
         self.stores = if flags & INTO_CACHE != 0 { Stores::IntoCache } else { Stores::PastCache };
+        // The next ones come out of the producer's cache while this one is taken. Those that have not been written yet are
+        // still here from the last lap: looking at them costs neither side anything.
+        for ahead in AHEAD {
+            self.memory.fetch(place(self.cells + ahead, self.memory.cell_capacity()));
+        }
         Some(Cell { flags: flags & FLAGS, words: self.memory.words(at) })
     }
 
@@ -224,22 +236,28 @@ impl<M: LaneMemory> Consumer<M> {
 
     /// The next cell, with so many bytes, is done with. The producer learns of it at [`Consumer::publish`], or at once
     /// when it may be waiting for room; `true` then.
+    ///
+    /// A producer waits only when less than an eighth of the bytes, or no cell, is left: so there is still enough to be
+    /// taken for this to say so once more, and a caller that wakes the producer then need not do it at other times.
     pub(crate) fn release(&mut self, bytes: usize) -> bool {
         self.cells += 1;
         self.bytes += padded(bytes);
-        let much = self.bytes - self.published.1 >= (self.memory.byte_capacity() / 8) as u64
-            || self.cells - self.published.0 >= (self.memory.cell_capacity() / 4) as u64;
-        much && self.publish()
+        let much = self.bytes - self.told.1 >= (self.memory.byte_capacity() / 8) as u64
+            || self.cells - self.told.0 >= (self.memory.cell_capacity() / 4) as u64;
+        if much {
+            self.told = (self.cells, self.bytes);
+            self.publish();
+        }
+        much
     }
 
-    /// Tells the producer what has been released; `false` when it knows already.
-    pub(crate) fn publish(&mut self) -> bool {
-        if self.published == (self.cells, self.bytes) {
-            return false;
+    /// Tells the producer what has been released.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        if self.published != (self.cells, self.bytes) {
+            self.published = (self.cells, self.bytes);
+            self.memory.set_released(self.cells, self.bytes);
         }
-        self.published = (self.cells, self.bytes);
-        self.memory.set_released(self.cells, self.bytes);
-        true
     }
 
     /// The most bytes that a cell can have.

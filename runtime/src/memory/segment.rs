@@ -179,6 +179,12 @@ impl Segment {
         self.flag(rank, 0)
     }
 
+    /// Whether `rank` makes all processes that have registered for it pass a memory barrier once it has said that it is
+    /// about to sleep.
+    pub(crate) fn makes_barriers(&self, rank: usize) -> &AtomicU32 {
+        self.flag(rank, 2)
+    }
+
     /// Whether `rank` has dropped its world.
     pub(crate) fn finished(&self, rank: usize) -> &AtomicU32 {
         self.flag(rank, 1)
@@ -240,7 +246,7 @@ impl Segment {
         debug_assert!(start + LANE + self.ring <= self.bytes);
         // SAFETY: within the mapping, as computed by `total_bytes`.
         let base = unsafe { self.base.add(start) };
-        MappedLane { segment: self.clone(), base }
+        MappedLane { _segment: self.clone(), base, ring: self.ring }
     }
 }
 
@@ -298,8 +304,10 @@ fn lanes_start(ranks: usize) -> usize {
 /// One lane within a segment. Whoever holds it as a `Producer` or `Consumer` must be the only one at that end.
 #[derive(Debug)]
 pub(crate) struct MappedLane {
-    segment: Arc<Segment>,
+    /// Keeps the memory mapped.
+    _segment: Arc<Segment>,
     base: NonNull<u8>,
+    ring: usize,
 }
 
 // SAFETY: see `Segment`; the pointer stays valid as long as the segment is held.
@@ -327,7 +335,7 @@ impl MappedLane {
 
     /// `length` bytes from `at` on in the ring of bytes.
     fn place(&self, at: usize, length: usize) -> NonNull<u8> {
-        assert!(at <= self.segment.ring && length <= self.segment.ring - at);
+        assert!(at <= self.ring && length <= self.ring - at);
         // SAFETY: within the bytes of the lane, as asserted.
         unsafe { self.base.add(LINE + CELLS * CELL + at) }
     }
@@ -339,7 +347,7 @@ impl LaneMemory for MappedLane {
     }
 
     fn byte_capacity(&self) -> usize {
-        self.segment.ring
+        self.ring
     }
 
     fn stamp(&self, cell: usize) -> u64 {
@@ -355,6 +363,15 @@ impl LaneMemory for MappedLane {
         // these words and does not write them again before they are released. A peer that breaks this can garble the
         // copy, but plain words have no invalid value.
         unsafe { self.cell(cell).add(1).cast::<[u64; CELL_WORDS - 1]>().read() }
+    }
+
+    fn fetch(&self, cell: usize) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: no more than a hint, for an address within the lane.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.cell(cell).as_ptr().cast()) }
+        }
     }
 
     fn set_words(&self, cell: usize, words: &[u64; CELL_WORDS - 1]) {

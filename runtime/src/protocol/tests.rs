@@ -15,6 +15,7 @@ fn capabilities(channels: Channels) -> Capabilities {
         channels,
         direct_read: DirectRead::No("nobody can"),
         slow_poll: false,
+        gathers: false,
     }
 }
 
@@ -94,8 +95,16 @@ fn any_limits() -> impl Strategy<Value = Limits> {
     let direct_read = prop_oneof![Just(DirectRead::No("nobody can")), size().prop_map(DirectRead::From)];
     (size(), size(), size(), channels, direct_read, size()).prop_map(
         |(inline, eager, piece, channels, direct_read, wanted)| {
-            let capabilities =
-                Capabilities { name: "any", inline, eager, piece, channels, direct_read, slow_poll: false };
+            let capabilities = Capabilities {
+                name: "any",
+                inline,
+                eager,
+                piece,
+                channels,
+                direct_read,
+                slow_poll: false,
+                gathers: false,
+            };
             Limits::new(capabilities, wanted, "eager.limit")
         },
     )

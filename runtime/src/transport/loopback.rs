@@ -36,6 +36,7 @@ impl Transport for Loopback {
             channels: Channels::One { why: "a rank's messages to itself wait in one queue" },
             direct_read: DirectRead::No("they are copied within this process anyway"),
             slow_poll: false,
+            gathers: false,
         }
     }
 
@@ -48,10 +49,13 @@ impl Transport for Loopback {
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {
         // Only what is there now: the sink may cause replies, which are for the next round.
         let now = self.queue.len();
+        if now == 0 {
+            return Ok(false);
+        }
         for (header, payload) in self.queue.drain(..now) {
             sink.record(self.rank, &header, &mut &payload[..] as &mut dyn Payload)?;
         }
-        Ok(now > 0)
+        Ok(true)
     }
 
     fn arm(&mut self) {}

@@ -41,24 +41,23 @@ pub(crate) enum Kind {
 
 impl Kind {
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
-        [
-            Kind::Eager,
-            Kind::RequestToSend,
-            Kind::ClearToSend,
-            Kind::Discard,
-            Kind::Data,
-            Kind::Bye,
-            Kind::Abandon,
-            Kind::Confirm,
-            Kind::Put,
-            Kind::Update,
-            Kind::Get,
-            Kind::Answer,
-            Kind::Agree,
-            Kind::Credit,
-        ]
-        .into_iter()
-        .find(|kind| *kind as u8 == byte)
+        Some(match byte {
+            1 => Kind::Eager,
+            2 => Kind::RequestToSend,
+            3 => Kind::ClearToSend,
+            4 => Kind::Discard,
+            5 => Kind::Data,
+            6 => Kind::Bye,
+            7 => Kind::Abandon,
+            8 => Kind::Confirm,
+            9 => Kind::Put,
+            10 => Kind::Update,
+            11 => Kind::Get,
+            12 => Kind::Answer,
+            13 => Kind::Agree,
+            14 => Kind::Credit,
+            _ => return None,
+        })
     }
 }
 
@@ -151,7 +150,9 @@ mod tests {
 
     #[test]
     fn only_the_known_kinds_are_understood() {
-        let known: Vec<u8> = (0..=255).filter(|byte| Kind::from_byte(*byte).is_some()).collect();
-        assert_eq!(known, (1..=14).collect::<Vec<u8>>());
+        for byte in 0..=255 {
+            let known = (1..=14).contains(&byte).then_some(byte);
+            assert_eq!(Kind::from_byte(byte).map(|kind| kind as u8), known);
+        }
     }
 }

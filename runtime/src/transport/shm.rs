@@ -1,7 +1,10 @@
 //! Records between the ranks of one host, through the lanes of their segment.
 //!
 //! A rank that sleeps says so in its flag; whoever changes something it may wait for (bytes arrived, room made) then
-//! writes its eventfd. Flag and stamp are two words on two sides (Dekker's pattern), hence the full fences.
+//! writes its eventfd. Flag and stamp are two words on two sides (Dekker's pattern), which takes a full fence on both: with
+//! every message, which would wait until the receiver's core has given the cell away. Where the kernel lets it, the rank that
+//! is about to sleep makes the others pass their fence (membarrier(2)), and messages go without. Ranks that share their
+//! processors sleep so often that this would not pay.
 
 use super::{
     Departure, Sink, Transport,
@@ -17,15 +20,18 @@ use crate::{
     },
     protocol::{Capabilities, Channels, DirectRead, Tier},
 };
+use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc,
-        atomic::{Ordering, fence},
+        atomic::{Ordering, compiler_fence, fence},
     },
     time::Instant,
 };
 
+/// With more ranks on a host none makes barriers: each of them interrupts all others, whatever they compute.
+const BARRIERS: usize = 16;
 /// The largest payload that travels within the cell.
 const INLINE: usize = 32;
 /// Pieces of a large message that a lane holds at least at once: enough to copy in and out at the same time.
@@ -54,6 +60,8 @@ pub(crate) struct SharedMemory {
     announced: Vec<u64>,
     wake: Vec<OwnedFd>,
     direct_read: DirectRead,
+    /// This process passes the barriers that others make.
+    registered: bool,
     /// Peers check it as long as they may read our memory.
     _proof: Proof,
     /// Bytes of a lane's ring, and of the largest payload.
@@ -63,6 +71,17 @@ pub(crate) struct SharedMemory {
     since_look: u32,
     /// Sleeping ranks that were woken.
     wake_ups: u64,
+}
+
+/// What a rank is on its host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    /// Its place among the ranks there.
+    pub(crate) place: usize,
+    /// From which size on receivers are to copy messages out of the sender's memory.
+    pub(crate) direct_read: DirectRead,
+    /// It shares its processor with other ranks, and sleeps as soon as it waits.
+    pub(crate) sleeps_often: bool,
 }
 
 /// Lanes are taken in hand when they are first used.
@@ -94,16 +113,14 @@ impl Peer {
 }
 
 impl SharedMemory {
-    /// The rings of the rank at place `local` among `ranks` (the ranks of this host, by place). `direct_read`: from which
-    /// size on receivers are to copy messages out of the sender's memory.
-    pub(crate) fn new(
-        segment: Arc<Segment>,
-        local: usize,
-        ranks: &[usize],
-        world: usize,
-        wake: Vec<OwnedFd>,
-        direct_read: DirectRead,
-    ) -> Self {
+    /// The rings of a rank among `ranks` (the ranks of this host, by place) of a world of so many.
+    pub(crate) fn new(segment: Arc<Segment>, own: Own, ranks: &[usize], world: usize, wake: Vec<OwnedFd>) -> Self {
+        let Own { place: local, direct_read, sleeps_often } = own;
+        let registered = membarrier_query().contains_command(MembarrierCommand::GlobalExpedited)
+            && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
+        if registered && !sleeps_often && ranks.len() <= BARRIERS {
+            segment.makes_barriers(local).store(1, Ordering::Release);
+        }
         let proof = Proof::publish(&segment, local);
         let mut local_of = vec![None; world];
         let mut peers = Vec::with_capacity(ranks.len());
@@ -123,6 +140,7 @@ impl SharedMemory {
             announced,
             wake,
             direct_read,
+            registered,
             _proof: proof,
             ring,
             largest,
@@ -175,8 +193,13 @@ impl SharedMemory {
     }
 
     /// Wakes the rank at `place` if it sleeps.
+    #[inline]
     fn wake(&mut self, place: usize) -> Result<()> {
-        fence(Ordering::SeqCst);
+        if self.registered && self.segment.makes_barriers(place).load(Ordering::Acquire) != 0 {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
         let sleeping = self.segment.sleeping(place);
         if sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::AcqRel) != 0 {
             self.wake_ups += 1;
@@ -204,6 +227,7 @@ impl Transport for SharedMemory {
             channels: Channels::One { why: "shared memory moves every size over one lane, without system calls" },
             direct_read: self.direct_read,
             slow_poll: false,
+            gathers: false,
         }
     }
 
@@ -259,7 +283,7 @@ impl Transport for SharedMemory {
             }
             if taken > 0 {
                 moved = true;
-                released |= lane.publish();
+                lane.publish();
                 if released {
                     // It may sleep because its lane was full.
                     self.wake(place)?;
@@ -303,8 +327,17 @@ impl Transport for SharedMemory {
 
     fn arm(&mut self) {
         self.since_look = LOOK_EVERY;
-        self.segment.sleeping(self.local).store(1, Ordering::Relaxed);
+        let sleeping = self.segment.sleeping(self.local);
+        if sleeping.load(Ordering::Relaxed) != 0 {
+            // Said before, and nobody has rung the bell since.
+            return;
+        }
+        sleeping.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
+        if self.segment.makes_barriers(self.local).load(Ordering::Relaxed) != 0 {
+            // It was there when we registered, and takes no memory.
+            let _ = membarrier(MembarrierCommand::GlobalExpedited);
+        }
     }
 
     fn disarm(&mut self) {

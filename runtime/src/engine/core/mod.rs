@@ -6,6 +6,7 @@
 mod receiving;
 mod sending;
 
+use receiving::Arrival;
 pub(crate) use receiving::Found;
 
 use super::{
@@ -13,6 +14,7 @@ use super::{
     flow::{Flow, Overdrawn},
     one_sided::OneSided,
     operation::{Buffers, Early, EarlyBody, Envelope, OperationId, Receiving, Sending},
+    table::Table,
 };
 use crate::{
     element::Signature,
@@ -42,7 +44,7 @@ pub(crate) struct Core {
     next_operation: OperationId,
     pub(crate) matcher: Matcher<OperationId, Early>,
     pub(crate) sends: FxHashMap<OperationId, Sending>,
-    pub(crate) receives: FxHashMap<OperationId, Receiving>,
+    pub(crate) receives: Table<Receiving>,
     /// Receives whose sender gave up, with the peer and the bytes that it had sent before and that have not come yet.
     draining: FxHashMap<OperationId, (usize, u64)>,
     pub(crate) peers: Vec<Peer>,
@@ -93,7 +95,7 @@ impl Core {
             next_operation: 1,
             matcher: Matcher::default(),
             sends: FxHashMap::default(),
-            receives: FxHashMap::default(),
+            receives: Table::default(),
             draining: FxHashMap::default(),
             peers: (0..size).map(|_| Peer::new(window)).collect(),
             one_sided: OneSided::default(),
@@ -139,12 +141,16 @@ impl Core {
         let total = usize::try_from(header.total).map_err(|_| corrupt("a length beyond this machine"))?;
         let signature = Signature(header.signature);
         let envelope = Envelope { source: peer, tag: header.tag, bytes: total };
-        match Kind::from_byte(header.kind).ok_or(corrupt("unknown kind"))? {
+        match Kind::from_byte(header.kind).ok_or_else(|| corrupt("unknown kind"))? {
             Kind::Eager => {
                 if payload.len() != total {
                     return Err(corrupt("an eager message of another length than announced"));
                 }
                 self.counters[peer].received.eager.add(total);
+                if self.take_awaited(envelope, (header.context, signature), payload, buffers) {
+                    self.matched(peer, total);
+                    return Ok(());
+                }
                 let here = |payload: &mut dyn Payload| {
                     let mut bytes = vec![0; total];
                     payload.copy_to(&mut bytes);
@@ -152,7 +158,7 @@ impl Core {
                 };
                 match self.matcher.arrive(header.context, peer, header.tag, || here(payload)) {
                     Some((id, place)) => {
-                        self.take_whole(id, envelope, (signature, place), payload, buffers);
+                        self.take_whole(id, Arrival { envelope, signature, place }, payload, buffers);
                         self.matched(peer, total);
                     }
                     None => self.peers[peer].flow.waits(total).map_err(overdrawn)?,
@@ -169,7 +175,9 @@ impl Core {
                 let offer = Offer::unpack(&bytes).map_err(|()| corrupt("an announcement of another length"))?;
                 let early = || Early { signature, total, body: EarlyBody::AtSender(header.id, offer) };
                 match self.matcher.arrive(header.context, peer, header.tag, early) {
-                    Some((id, place)) => self.answer(id, envelope, signature, (header.id, offer), place, buffers),
+                    Some((id, place)) => {
+                        self.answer(id, Arrival { envelope, signature, place }, (header.id, offer), buffers);
+                    }
                     None => {
                         if self.peers[peer].flow.announcement_waits().map_err(overdrawn)? {
                             self.is_stuck(peer);
@@ -266,7 +274,7 @@ impl Core {
     pub(crate) fn fail_peer(&mut self, peer: usize, error: &Error, buffers: &mut dyn Buffers) {
         let mut receives = self.matcher.take_waiting_for(peer);
         let arriving = self.receives.iter().filter(|(_, receive)| receive.is_arriving_from(peer));
-        receives.extend(arriving.map(|(id, _)| *id));
+        receives.extend(arriving.map(|(id, _)| id));
         for id in receives {
             self.finish_receive(id, Err(error.clone()), buffers);
         }

@@ -6,7 +6,9 @@ use crate::{
     engine::{
         coverage::Coverage,
         direct::{Fetch, Offer},
-        operation::{Arriving, Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Orphan, Receiving},
+        operation::{
+            Arriving, Awaited, Buffers, Early, EarlyBody, Envelope, Expected, Landing, OperationId, Orphan, Receiving,
+        },
     },
     error::{Error, Result},
     matching::{Pattern, Place, PutBack, Unexpected},
@@ -15,6 +17,14 @@ use crate::{
 
 /// A message that came before its receive, as it is taken from those that wait.
 pub(crate) type Found = Unexpected<Early>;
+
+/// A message that meets a receive.
+#[derive(Clone, Copy)]
+pub(super) struct Arrival {
+    pub(super) envelope: Envelope,
+    pub(super) signature: Signature,
+    pub(super) place: Place,
+}
 
 impl Core {
     /// Begins a receive: takes a message that is there, or waits for one.
@@ -31,13 +41,66 @@ impl Core {
             Some(found) => self.meet(id, found, buffers),
             None => {
                 let ticket = self.matcher.post(context, pattern, id);
-                if let Some(receive) = self.receives.get_mut(&id) {
+                if let Some(receive) = self.receives.get_mut(id) {
                     receive.posted = Some(ticket);
                 }
                 self.ask_for_more(pattern.source);
             }
         }
         id
+    }
+
+    /// Receives a message that is there and whole into a lent room; `false` when one is there that is not whole. When none
+    /// is there, the receive may be awaited.
+    pub(crate) fn receive_or_await(&mut self, awaited: &mut Awaited, room: &mut [u8]) -> bool {
+        let (context, pattern) = (awaited.context, awaited.pattern);
+        match self.matcher.peek(context, pattern).map(|waiting| &waiting.message.body) {
+            None => self.ask_for_more(pattern.source),
+            Some(EarlyBody::Here(_)) => {
+                if let Some(Found {
+                    source, tag, message: Early { signature, body: EarlyBody::Here(bytes), .. }, ..
+                }) = self.matcher.take(context, pattern)
+                {
+                    let envelope = Envelope { source, tag, bytes: bytes.len() };
+                    let accepted = admit(self.rank, &awaited.expected, envelope, signature);
+                    if accepted.is_ok() {
+                        room[..bytes.len()].copy_from_slice(&bytes);
+                    }
+                    awaited.done = Some(accepted.map(|()| envelope));
+                    self.peers[source].flow.waits_no_longer(bytes.len());
+                    self.matched(source, bytes.len());
+                    self.news += 1;
+                }
+            }
+            Some(_) => return false,
+        }
+        true
+    }
+
+    /// A whole message goes to the receive that the calling thread waits for, if it is that one's; `true` then.
+    pub(super) fn take_awaited(
+        &mut self,
+        envelope: Envelope,
+        (context, signature): (u64, Signature),
+        payload: &mut dyn Payload,
+        buffers: &mut dyn Buffers,
+    ) -> bool {
+        let Some((awaited, room)) = buffers.awaited() else { return false };
+        let Envelope { source, tag, bytes } = envelope;
+        if awaited.done.is_some()
+            || awaited.context != context
+            || !awaited.pattern.admits(source, tag)
+            || !self.matcher.is_next(context, awaited.pattern, (source, tag))
+        {
+            return false;
+        }
+        let accepted = admit(self.rank, &awaited.expected, envelope, signature);
+        if accepted.is_ok() {
+            payload.copy_to(&mut room[..bytes]);
+        }
+        awaited.done = Some(accepted.map(|()| envelope));
+        self.news += 1;
+        true
     }
 
     /// Begins a receive of a message that was found before.
@@ -55,20 +118,8 @@ impl Core {
     }
 
     fn new_receive(&mut self, context: u64, expected: Expected, landing: Landing) -> OperationId {
-        let id = self.new_id();
-        let receive = Receiving {
-            context,
-            posted: None,
-            expected,
-            landing,
-            aside: Vec::new(),
-            met: None,
-            arriving: None,
-            done: None,
-            detached: false,
-            orphan: None,
-        };
-        self.receives.insert(id, receive);
+        let (id, receive) = self.receives.insert();
+        receive.begin(context, expected, landing);
         id
     }
 
@@ -76,7 +127,7 @@ impl Core {
     pub(crate) fn find(&mut self, context: u64, pattern: Pattern) -> Option<Found> {
         let found = self.matcher.take(context, pattern)?;
         if let EarlyBody::Arriving(orphan) = found.message.body
-            && let Some(receive) = self.receives.get_mut(&orphan)
+            && let Some(receive) = self.receives.get_mut(orphan)
         {
             receive.orphan = Some(Orphan::Found);
         }
@@ -90,9 +141,9 @@ impl Core {
             _ => None,
         };
         if let Some(orphan) = orphan
-            && let Some(done) = self.receives.get(&orphan).map(|receive| receive.done.is_some())
+            && let Some(done) = self.receives.get(orphan).map(|receive| receive.done.is_some())
             && done
-            && let Some(receive) = self.receives.remove(&orphan)
+            && let Some(receive) = self.receives.remove(orphan)
         {
             match receive.done {
                 Some(Ok(_)) => found.message.body = EarlyBody::Whole(receive.landed(found.message.total)),
@@ -104,7 +155,7 @@ impl Core {
         match self.matcher.put_back(context, found) {
             PutBack::Matched(id, found) => self.meet(id, found, buffers),
             PutBack::Waits(ticket) => {
-                if let Some(receive) = orphan.and_then(|orphan| self.receives.get_mut(&orphan)) {
+                if let Some(receive) = orphan.and_then(|orphan| self.receives.get_mut(orphan)) {
                     receive.orphan = Some(Orphan::Waits(ticket));
                 }
             }
@@ -113,22 +164,23 @@ impl Core {
 
     /// A message that came before its receive meets it.
     fn meet(&mut self, id: OperationId, found: Found, buffers: &mut dyn Buffers) {
-        let envelope = Envelope { source: found.source, tag: found.tag, bytes: found.message.total };
-        let (signature, source) = (found.message.signature, found.source);
-        match found.message.body {
+        let Found { source, tag, place, message } = found;
+        let envelope = Envelope { source, tag, bytes: message.total };
+        let arrival = Arrival { envelope, signature: message.signature, place };
+        match message.body {
             EarlyBody::Here(bytes) => {
-                self.take_whole(id, envelope, (signature, found.place), &mut &bytes[..], buffers);
+                self.take_whole(id, arrival, &mut &bytes[..], buffers);
                 self.peers[source].flow.waits_no_longer(bytes.len());
                 self.matched(source, bytes.len());
             }
             EarlyBody::Whole(bytes) => {
-                self.take_whole(id, envelope, (signature, found.place), &mut &bytes[..], buffers);
+                self.take_whole(id, arrival, &mut &bytes[..], buffers);
             }
             EarlyBody::AtSender(sender, offer) => {
                 self.peers[source].flow.announcement_answered();
-                self.answer(id, envelope, signature, (sender, offer), found.place, buffers);
+                self.answer(id, arrival, (sender, offer), buffers);
             }
-            EarlyBody::Arriving(orphan) => self.inherit(id, orphan, envelope, signature, found.place, buffers),
+            EarlyBody::Arriving(orphan) => self.inherit(id, orphan, arrival, buffers),
         }
     }
 
@@ -136,15 +188,14 @@ impl Core {
     pub(super) fn take_whole(
         &mut self,
         id: OperationId,
-        envelope: Envelope,
-        met: (Signature, Place),
+        Arrival { envelope, signature, place }: Arrival,
         payload: &mut dyn Payload,
         buffers: &mut dyn Buffers,
     ) {
         let rank = self.rank;
-        let Some(receive) = self.receives.get_mut(&id) else { return };
-        receive.met = Some(met);
-        let result = accept(rank, receive, envelope, met.0).map(|()| {
+        let Some(receive) = self.receives.get_mut(id) else { return };
+        receive.met = Some((signature, place));
+        let result = accept(rank, receive, envelope, signature).map(|()| {
             land(receive, 0, payload, buffers);
             envelope
         });
@@ -155,18 +206,17 @@ impl Core {
     pub(super) fn answer(
         &mut self,
         id: OperationId,
-        envelope: Envelope,
-        signature: Signature,
+        Arrival { envelope, signature, place }: Arrival,
         (sender, offer): (OperationId, Option<Offer>),
-        place: Place,
         buffers: &mut dyn Buffers,
     ) {
         let rank = self.rank;
-        let Some(receive) = self.receives.get_mut(&id) else { return };
+        let Some(receive) = self.receives.get_mut(id) else { return };
         receive.met = Some((signature, place));
         let accepted = accept(rank, receive, envelope, signature);
         if accepted.is_ok() && envelope.bytes > 0 {
-            receive.arriving = Some(Arriving { envelope, coverage: Coverage::new(envelope.bytes), from: None });
+            let arriving = Arriving { envelope, coverage: Coverage::new(envelope.bytes), from: None };
+            receive.arriving = Some(Box::new(arriving));
             if let Some(offer) = offer {
                 self.fetches.push_back(Fetch { id, peer: envelope.source, sender, offer, done: 0 });
                 return;
@@ -180,35 +230,28 @@ impl Core {
     }
 
     /// A message that is arriving for a receive that was given up meets another one.
-    fn inherit(
-        &mut self,
-        id: OperationId,
-        orphan: OperationId,
-        envelope: Envelope,
-        signature: Signature,
-        place: Place,
-        buffers: &mut dyn Buffers,
-    ) {
-        if self.receives.get(&orphan).is_some_and(|receive| receive.done.is_some())
-            && let Some(receive) = self.receives.remove(&orphan)
+    fn inherit(&mut self, id: OperationId, orphan: OperationId, arrival: Arrival, buffers: &mut dyn Buffers) {
+        let Arrival { envelope, signature, place } = arrival;
+        if self.receives.get(orphan).is_some_and(|receive| receive.done.is_some())
+            && let Some(receive) = self.receives.remove(orphan)
         {
             match receive.done {
-                Some(Err(error)) => return self.finish_receive(id, Err(error), buffers),
+                Some(Err(error)) => return self.finish_receive(id, Err(*error), buffers),
                 _ => {
                     let bytes = receive.landed(envelope.bytes);
-                    return self.take_whole(id, envelope, (signature, place), &mut &bytes[..], buffers);
+                    return self.take_whole(id, arrival, &mut &bytes[..], buffers);
                 }
             }
         }
         let rank = self.rank;
-        let Some(receive) = self.receives.get_mut(&id) else { return };
+        let Some(receive) = self.receives.get_mut(id) else { return };
         receive.met = Some((signature, place));
         let accepted = accept(rank, receive, envelope, signature);
         if accepted.is_ok() {
             let coverage = Coverage::new(envelope.bytes);
-            receive.arriving = Some(Arriving { envelope, coverage, from: Some(orphan) });
+            receive.arriving = Some(Box::new(Arriving { envelope, coverage, from: Some(orphan) }));
         }
-        if let Some(given_up) = self.receives.get_mut(&orphan) {
+        if let Some(given_up) = self.receives.get_mut(orphan) {
             match &accepted {
                 Ok(()) => given_up.orphan = Some(Orphan::Heir(id)),
                 Err(_) => (given_up.landing, given_up.orphan) = (Landing::Nowhere, None),
@@ -229,14 +272,15 @@ impl Core {
     ) -> Result<()> {
         let corrupt = |what| Error::Corrupt { peer, what };
         if let Some((_, missing)) = self.draining.get_mut(&header.id).filter(|(source, _)| *source == peer) {
-            let late = corrupt("a piece of a message after all that it had sent");
-            *missing = missing.checked_sub(skip(payload) as u64).ok_or(late)?;
+            let late = || corrupt("a piece of a message after all that it had sent");
+            *missing = missing.checked_sub(skip(payload) as u64).ok_or_else(late)?;
             if *missing == 0 {
                 self.draining.remove(&header.id);
             }
             return Ok(());
         }
-        let receive = self.receives.get_mut(&header.id).ok_or(corrupt("a piece of a message that nobody asked for"))?;
+        let receive = self.receives.get_mut(header.id);
+        let receive = receive.ok_or_else(|| corrupt("a piece of a message that nobody asked for"))?;
         let Some(arriving) = receive.arriving.as_ref().filter(|arriving| arriving.is_asked_of(peer)) else {
             return Err(corrupt("a piece of a message that it did not announce"));
         };
@@ -264,12 +308,12 @@ impl Core {
         let (envelope, signature) =
             (Envelope { source: peer, tag: header.tag, bytes: total }, Signature(header.signature));
         let id = *self.matcher.waiting_for(header.context, peer, header.tag)?;
-        let receive = self.receives.get_mut(&id)?;
+        let receive = self.receives.get_mut(id)?;
         // What it cannot take is told when the message is whole.
         accept(self.rank, receive, envelope, signature).ok()?;
         let ticket = receive.posted.take()?;
         receive.met = Some((signature, self.matcher.place()));
-        receive.arriving = Some(Arriving { envelope, coverage: Coverage::new(total), from: None });
+        receive.arriving = Some(Box::new(Arriving { envelope, coverage: Coverage::new(total), from: None }));
         self.matched(peer, total);
         self.matcher.withdraw(header.context, ticket)
     }
@@ -283,12 +327,12 @@ impl Core {
         buffers: &mut dyn Buffers,
     ) -> Result<()> {
         let corrupt = |what| Error::Corrupt { peer, what };
-        let arriving = self.receives.get(&id).and_then(|receive| receive.arriving.as_ref());
+        let arriving = self.receives.get(id).and_then(|receive| receive.arriving.as_deref());
         let Some(arriving) = arriving.filter(|arriving| arriving.is_asked_of(peer)) else {
             return Err(corrupt("the end of a message that it did not announce"));
         };
         let received = arriving.coverage.received() as u64;
-        let missing = sent.checked_sub(received).ok_or(corrupt("a message longer than what it sent"))?;
+        let missing = sent.checked_sub(received).ok_or_else(|| corrupt("a message longer than what it sent"))?;
         if missing > 0 {
             self.draining.insert(id, (peer, missing));
         }
@@ -305,14 +349,14 @@ impl Core {
 
     pub(crate) fn finish_receive(&mut self, id: OperationId, result: Result<Envelope>, buffers: &mut dyn Buffers) {
         self.news += 1;
-        let Some(receive) = self.receives.get_mut(&id).filter(|receive| receive.done.is_none()) else { return };
+        let Some(receive) = self.receives.get_mut(id).filter(|receive| receive.done.is_none()) else { return };
         receive.arriving = None;
         let context = receive.context;
         match receive.orphan.take() {
-            None if receive.detached => drop(self.receives.remove(&id)),
-            None | Some(Orphan::Found) => receive.done = Some(result),
+            None if receive.detached => drop(self.receives.remove(id)),
+            None | Some(Orphan::Found) => receive.done = Some(result.map_err(Box::new)),
             Some(Orphan::Waits(ticket)) => {
-                let Some(receive) = self.receives.remove(&id) else { return };
+                let Some(receive) = self.receives.remove(id) else { return };
                 match result {
                     Ok(envelope) => {
                         if let Some(waiting) = self.matcher.waiting(context, ticket) {
@@ -323,8 +367,8 @@ impl Core {
                 }
             }
             Some(Orphan::Heir(heir)) => {
-                let Some(receive) = self.receives.remove(&id) else { return };
-                if let (Ok(envelope), Some(heir)) = (&result, self.receives.get_mut(&heir)) {
+                let Some(receive) = self.receives.remove(id) else { return };
+                if let (Ok(envelope), Some(heir)) = (&result, self.receives.get_mut(heir)) {
                     let bytes = receive.landed(envelope.bytes);
                     land(heir, 0, &mut &bytes[..] as &mut dyn Payload, buffers);
                 }
@@ -335,7 +379,7 @@ impl Core {
 
     /// Withdraws a receive that no message has met; `false` when one has.
     pub(crate) fn withdraw(&mut self, id: OperationId) -> bool {
-        let Some(receive) = self.receives.get_mut(&id) else { return false };
+        let Some(receive) = self.receives.get_mut(id) else { return false };
         let (context, posted) = (receive.context, receive.posted.take());
         posted.is_some_and(|ticket| self.matcher.withdraw(context, ticket).is_some())
     }
@@ -344,7 +388,7 @@ impl Core {
     /// arriving, or has come whole; only what went into a lent buffer, which is gone, is lost.
     pub(crate) fn abandon_receive(&mut self, id: OperationId, buffers: &mut dyn Buffers) {
         self.withdraw(id);
-        let Some(receive) = self.receives.get_mut(&id) else { return };
+        let Some(receive) = self.receives.get_mut(id) else { return };
         let keeps = matches!(receive.landing, Landing::Owned(_) | Landing::Growing(_));
         let (context, met) = (receive.context, receive.met);
         let (envelope, body) = match (&receive.arriving, &receive.done) {
@@ -352,7 +396,7 @@ impl Core {
                 let envelope = arriving.envelope;
                 let orphan = arriving.from;
                 if orphan.is_some() {
-                    self.receives.remove(&id);
+                    self.receives.remove(id);
                 } else {
                     receive.detached = true;
                     if !keeps {
@@ -364,12 +408,12 @@ impl Core {
             }
             (None, Some(Ok(envelope))) if keeps => (*envelope, EarlyBody::Whole(receive.landed(envelope.bytes))),
             (None, _) => {
-                self.receives.remove(&id);
+                self.receives.remove(id);
                 return;
             }
         };
         if matches!(body, EarlyBody::Whole(_)) {
-            self.receives.remove(&id);
+            self.receives.remove(id);
         }
         let Some((signature, place)) = met else { return };
         let Envelope { source, tag, bytes: total } = envelope;
@@ -380,29 +424,37 @@ impl Core {
 
 /// Whether a receive takes a message; makes room where it may grow.
 fn accept(rank: usize, receive: &mut Receiving, envelope: Envelope, signature: Signature) -> Result<()> {
-    let expected = receive.expected;
-    let (source_rank, tag, sent) = (envelope.source, envelope.tag, envelope.bytes);
-    if matches!(receive.landing, Landing::Nowhere) {
-        return Ok(());
+    match &mut receive.landing {
+        Landing::Nowhere => Ok(()),
+        Landing::Growing(buffer) => {
+            let grown = signature == receive.expected.signature && buffer.resize(envelope.bytes);
+            let room = if grown { envelope.bytes } else { receive.expected.room };
+            admit(rank, &Expected { room, ..receive.expected }, envelope, signature)
+        }
+        _ => admit(rank, &receive.expected, envelope, signature),
     }
+}
+
+/// Whether a message is what is expected.
+#[inline]
+fn admit(rank: usize, expected: &Expected, envelope: Envelope, signature: Signature) -> Result<()> {
+    let sent = envelope.bytes;
+    let as_long = if expected.exact { sent == expected.room } else { sent <= expected.room };
+    if signature == expected.signature && as_long { Ok(()) } else { Err(refuse(rank, expected, envelope, signature)) }
+}
+
+/// Why a message is not what is expected.
+#[cold]
+fn refuse(rank: usize, expected: &Expected, envelope: Envelope, signature: Signature) -> Error {
+    let Envelope { source: source_rank, tag, bytes: sent } = envelope;
     if signature != expected.signature {
         let wanted = expected.element.map_or_else(|| element::describe(expected.signature), str::to_string);
-        return Err(Error::TypeMismatch {
-            rank,
-            source_rank,
-            tag,
-            sent: element::describe(signature),
-            expected: wanted,
-        });
+        return Error::TypeMismatch { rank, source_rank, tag, sent: element::describe(signature), expected: wanted };
     }
-    if expected.exact && sent != expected.room {
-        return Err(Error::LengthMismatch { rank, source_rank, sent, expected: expected.room });
+    if expected.exact {
+        return Error::LengthMismatch { rank, source_rank, sent, expected: expected.room };
     }
-    let fits = match &mut receive.landing {
-        Landing::Growing(buffer) => buffer.resize(sent),
-        _ => sent <= expected.room,
-    };
-    if fits { Ok(()) } else { Err(Error::Truncated { rank, source_rank, tag, sent, room: expected.room }) }
+    Error::Truncated { rank, source_rank, tag, sent, room: expected.room }
 }
 
 /// Copies what is there of a payload to where the receive wants it, or aside when that is not lent now. Returns how much.

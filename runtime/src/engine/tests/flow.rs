@@ -90,7 +90,7 @@ impl Wire {
     }
 
     fn received(&mut self, id: OperationId) -> Vec<u8> {
-        let receive = self.ranks[0].receives.remove(&id).unwrap();
+        let receive = self.ranks[0].receives.remove(id).unwrap();
         let envelope = receive.done.as_ref().expect("it has come").as_ref().unwrap();
         receive.landed(envelope.bytes)
     }

@@ -1,5 +1,6 @@
 //! The protocol of one rank, record by record, without transports.
 
+mod awaited;
 mod flow;
 mod giving_up;
 
@@ -79,9 +80,9 @@ fn arriving(core: &mut Core, room: &mut Room, total: usize) -> OperationId {
 }
 
 fn outcome(core: &mut Core, id: OperationId, buffers: &mut dyn Buffers) -> Option<Result<Envelope>> {
-    let receive = core.receives.get_mut(&id)?;
+    let receive = core.receives.get_mut(id)?;
     receive.settle(buffers);
-    receive.done.take()
+    receive.done.take().map(|done| done.map_err(|error| *error))
 }
 
 const ANY: Pattern = Pattern { source: None, tag: None };

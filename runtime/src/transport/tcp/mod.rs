@@ -265,6 +265,7 @@ impl Transport for Tcp {
             channels: Channels::One { why },
             direct_read: DirectRead::No("a socket reaches no memory of the other process"),
             slow_poll: true,
+            gathers: true,
         }
     }
 

@@ -502,6 +502,7 @@ impl Transport for Verbs {
             channels,
             direct_read: DirectRead::No("pieces are written into the receiver's ring"),
             slow_poll: false,
+            gathers: true,
         }
     }
 

@@ -1,0 +1,150 @@
+//! Peers that leave or are lost: when that begins to count, and what it ends.
+
+use super::{Engine, operation::Buffers};
+use crate::{
+    error::{Error, Result},
+    transport::Departure,
+};
+use std::{sync::Arc, time::Instant};
+
+/// The ranks of a communicator, as far as wildcards must know them.
+pub(super) struct Group {
+    members: Arc<[usize]>,
+    /// Lost members that a wildcard receive or probe has reported: the next one waits for those that are left.
+    reported: Vec<usize>,
+    /// How many departures counted when the members were last looked at.
+    checked_at: usize,
+    /// All members but this rank were gone then.
+    is_deserted: bool,
+}
+
+pub(super) struct Departed {
+    pub(super) departure: Departure,
+    pub(super) counts_from: Instant,
+    pub(super) counted: bool,
+}
+
+impl Engine {
+    /// Whether anything has ever gone wrong that a call may have to report.
+    #[inline]
+    pub(super) fn is_troubled(&self) -> bool {
+        self.counted > 0 || self.fatal.is_some()
+    }
+
+    /// The launcher says that this rank is gone and the job goes on: what has arrived from it still counts.
+    pub(crate) fn lose(&mut self, peer: usize, reason: String) {
+        if let Some(departed) = self.departed.get_mut(peer) {
+            let counts_from = Instant::now();
+            if departed.is_none() {
+                self.uncounted += 1;
+            }
+            let lost = Departed { departure: Departure::Lost(reason), counts_from, counted: false };
+            let departed = departed.get_or_insert(lost);
+            departed.counts_from = departed.counts_from.min(counts_from);
+        }
+    }
+
+    /// The launcher says that this rank has dropped its world; its transport knows when nothing more can come from it.
+    pub(crate) fn peer_finished(&mut self, peer: usize) {
+        let known = self.departed.get(peer).is_none_or(Option::is_some);
+        if !known && peer != self.core.rank {
+            self.transport(peer).peer_finished(peer);
+        }
+    }
+
+    /// A communicator of this rank has come to be.
+    pub(crate) fn add_group(&mut self, context: u64, members: Arc<[usize]>) {
+        self.groups.insert(context, Group { members, reported: Vec::new(), checked_at: 0, is_deserted: false });
+    }
+
+    /// Nobody holds the communicator any more.
+    pub(crate) fn remove_group(&mut self, context: u64) {
+        self.groups.remove(&context);
+    }
+
+    /// Ends what waits for peers that have been gone for long enough.
+    pub(super) fn count_departures(&mut self, buffers: &mut dyn Buffers) -> bool {
+        let now = Instant::now();
+        let mut any = false;
+        for peer in 0..self.departed.len() {
+            if let Some(departed) = &mut self.departed[peer]
+                && !departed.counted
+                && departed.counts_from <= now
+            {
+                departed.counted = true;
+                self.uncounted -= 1;
+                self.counted += 1;
+                let error = departure_error(peer, &self.hosts[peer], &departed.departure, "what waits for it");
+                self.core.fail_peer(peer, &error, buffers);
+                self.transport(peer).forget(peer);
+                any = true;
+            }
+        }
+        self.doubtful_wildcards |= any;
+        any
+    }
+
+    /// Ends wildcard receives that nobody is left for, or that must hear of a lost member.
+    pub(super) fn end_wildcards(&mut self, buffers: &mut dyn Buffers) {
+        for context in self.core.matcher.contexts_with_wildcards() {
+            if let Some(error) = self.wildcard_error(context, "a receive from any rank") {
+                for id in self.core.matcher.take_wildcards(context) {
+                    self.core.finish_receive(id, Err(error.clone()), buffers);
+                }
+            }
+        }
+    }
+
+    /// Why a receive from any rank of a communicator must not wait (any longer): a member is lost, which is reported once,
+    /// or all others are gone. What this rank sends to itself is no reason to wait: whoever would send it may be the one
+    /// that waits.
+    pub(super) fn wildcard_error(&mut self, context: u64, operation: &'static str) -> Option<Error> {
+        let group = self.groups.get_mut(&context)?;
+        if group.checked_at == self.counted {
+            return group.is_deserted.then_some(Error::NobodyLeft { operation });
+        }
+        let mut left = group.members.len();
+        for &peer in &*group.members {
+            let Some(Departed { departure, counted: true, .. }) = &self.departed[peer] else { continue };
+            left -= 1;
+            if *departure != Departure::Finished && !group.reported.contains(&peer) {
+                group.reported.push(peer);
+                return Some(departure_error(peer, &self.hosts[peer], departure, operation));
+            }
+        }
+        group.checked_at = self.counted;
+        group.is_deserted = left == 1 && group.members.len() > 1;
+        group.is_deserted.then_some(Error::NobodyLeft { operation })
+    }
+
+    /// When the next departure begins to count.
+    pub(super) fn next_departure(&self) -> Option<Instant> {
+        self.departed.iter().flatten().filter(|departed| !departed.counted).map(|departed| departed.counts_from).min()
+    }
+
+    pub(super) fn check(&self, peer: usize, operation: &'static str) -> Result<()> {
+        if let Some(fatal) = &self.fatal {
+            return Err(fatal.clone());
+        }
+        match &self.departed[peer] {
+            Some(departed) if departed.counted => {
+                Err(departure_error(peer, &self.hosts[peer], &departed.departure, operation))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether nothing more comes from a peer: it is lost, or has dropped its world.
+    pub(crate) fn is_gone(&self, peer: usize) -> bool {
+        self.departed[peer].as_ref().is_some_and(|departed| departed.counted)
+    }
+}
+
+pub(super) fn departure_error(peer: usize, host: &str, departure: &Departure, operation: &'static str) -> Error {
+    let host = host.to_string();
+    match departure {
+        Departure::Finished => Error::PeerFinished { peer, host, operation },
+        Departure::Lost(reason) => Error::PeerLost { peer, host, reason: reason.clone() },
+        Departure::Broken(error) => Error::Link { peer, host, error: error.clone() },
+    }
+}

@@ -1,0 +1,61 @@
+//! Takes what transports deliver to the protocol.
+
+use super::{
+    core::{self, Core},
+    departures::{Departed, departure_error},
+    operation::Buffers,
+};
+use crate::{
+    error::Result,
+    trace::{self, Recorder},
+    transport::{
+        Departure, Sink,
+        record::{Header, Kind, Payload},
+    },
+};
+use std::time::{Duration, Instant};
+
+/// Takes what transports deliver.
+pub(super) struct Inbox<'a> {
+    pub(super) recorder: Option<&'a Recorder>,
+    pub(super) core: &'a mut Core,
+    pub(super) departed: &'a mut [Option<Departed>],
+    pub(super) uncounted: &'a mut usize,
+    pub(super) keep_back: Duration,
+    pub(super) hosts: &'a [String],
+    pub(super) buffers: &'a mut dyn Buffers,
+}
+
+impl Sink for Inbox<'_> {
+    fn record(&mut self, peer: usize, header: &Header, payload: &mut dyn Payload) -> Result<()> {
+        // What waited for a lost peer has been told so: its last words find nobody.
+        if self.departed[peer].as_ref().is_some_and(|departed| departed.counted) {
+            return Ok(());
+        }
+        if header.kind == Kind::Discard as u8 && header.tag == core::LEFT {
+            let error = departure_error(peer, &self.hosts[peer], &Departure::Finished, "a send to it");
+            return self.core.turned_away(peer, header.id, error);
+        }
+        let Some(recorder) = self.recorder else {
+            return self.core.record(peer, header, payload, self.buffers);
+        };
+        let began = trace::now();
+        self.core.record(peer, header, payload, self.buffers)?;
+        if matches!(Kind::from_byte(header.kind), Some(Kind::Eager | Kind::RequestToSend)) {
+            recorder.arrived(began, peer, usize::try_from(header.total).unwrap_or(usize::MAX));
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, peer: usize, header: &Header) -> Result<Option<u64>> {
+        Ok(self.core.begin(peer, header))
+    }
+
+    fn departed(&mut self, peer: usize, departure: Departure) {
+        let counts_from = Instant::now() + self.keep_back;
+        if self.departed[peer].is_none() {
+            self.departed[peer] = Some(Departed { departure, counts_from, counted: false });
+            *self.uncounted += 1;
+        }
+    }
+}
