@@ -115,3 +115,33 @@ fn the_configuration_s_own_choice_works_across_hosts_with_both_transports() {
             .unwrap();
     }
 }
+
+#[test]
+fn what_is_done_in_place_is_what_is_done_into_another_buffer() {
+    for size in [1, 2, 3, 5] {
+        spmd::local::run(size, |world| {
+            let comm = world.communicator();
+            let (rank, last) = (comm.rank(), size - 1);
+            for length in [0, 1, 2000] {
+                let (data, wide) = (integers(rank, length), integers(rank, length * size));
+                let mut buffer = data.clone();
+                comm.reduce_in_place(&mut buffer, Sum, last).unwrap();
+                assert_eq!(buffer, comm.reduce(&data, Sum, last).unwrap().unwrap_or(data.clone()));
+                let mut buffer = vec![-1; length * size];
+                buffer[rank * length..][..length].copy_from_slice(&data);
+                comm.all_gather_in_place(&mut buffer).unwrap();
+                assert_eq!(buffer, comm.all_gather(&data).unwrap());
+                let mut buffer = wide.clone();
+                comm.all_to_all_in_place(&mut buffer).unwrap();
+                assert_eq!(buffer, comm.all_to_all(&wide).unwrap());
+                let mut buffer = wide.clone();
+                comm.reduce_scatter_in_place(&mut buffer, Max).unwrap();
+                assert_eq!(buffer[..length], comm.reduce_scatter(&wide, Max).unwrap());
+                assert_eq!(buffer[length..], wide[length..]);
+                let mut buffer = data.clone();
+                comm.exscan_in_place(&mut buffer, Sum).unwrap();
+                assert_eq!(buffer, comm.exscan(&data, Sum).unwrap().unwrap_or(data));
+            }
+        });
+    }
+}
