@@ -110,8 +110,8 @@ impl Bench {
         let queue = SoftwareQueue::new(0x00ab_cdef, blocks);
         let mut nic = Nic::default();
         nic.add(queue.queue(here, there));
-        let result = LOCAL + HEAP as u64 - 8;
-        let result = Heap { base: result, key: local.key };
+        // The last 8 bytes of the own heap, which nothing else uses.
+        let result = Heap { base: LOCAL + HEAP as u64 - 8, key: local.key };
         let handle = queue.handle_at(registered(queue.memory()), local, remote, result, inline);
         let stream = device.stream();
         let handle = stream.clone_htod(bytemuck::bytes_of(&handle).chunks(8).map(word).collect::<Vec<_>>().as_slice());

@@ -68,10 +68,13 @@ constexpr block_scope block{};
 
 // How a peer is reached. The table does not change while kernels run, so that it may come from the read-only cache.
 __device__ __forceinline__ peer_t peer_of(const context_t &context, u32 peer) {
-    const u64 entry = context.peers + (u64)peer * sizeof(peer_t);
+    // Not in PTX: the compiler may move an assembler statement before the test that makes its address valid.
+    const auto *entry = reinterpret_cast<const ulonglong2 *>(context.peers + (u64)peer * sizeof(peer_t));
+    const ulonglong2 front = __ldg(entry);
     peer_t to = {};
-    asm("ld.global.nc.v2.u64 {%0, %1}, [%2];" : "=l"(to.base), "=l"(to.queue) : "l"(entry));
-    asm("ld.global.nc.u32 %0, [%1];" : "=r"(to.way) : "l"(entry + 16));
+    to.base = front.x;
+    to.queue = front.y;
+    to.way = __ldg(reinterpret_cast<const u32 *>(entry + 1));
     return to;
 }
 

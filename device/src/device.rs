@@ -375,7 +375,7 @@ fn narrow(number: usize) -> u32 {
 
 /// A limit in cycles; 0: none.
 fn cycles(limit: Duration, rate: u64) -> u64 {
-    let cycles = limit.as_nanos() * u128::from(rate) / 1_000_000_000;
+    let cycles = limit.as_nanos().saturating_mul(u128::from(rate)) / 1_000_000_000;
     u64::try_from(cycles).unwrap_or(u64::MAX)
 }
 

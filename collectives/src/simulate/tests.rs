@@ -149,7 +149,7 @@ fn every_algorithm_of_every_collective_ends() {
                 root: 0,
                 elements: 100,
                 groups: &hosts,
-                parameters: Parameters { segment: 30, chunk: 50, leaders: 2 },
+                parameters: Parameters { segment: 30, chunk: 50, leaders: 2, fan_in: 2 },
             };
             let schedules: Vec<Schedule> =
                 (0..12).map(|rank| algorithm.schedule(&shape(rank)).expect("small")).collect();
