@@ -44,6 +44,11 @@ pub(crate) enum Command {
     Ring(Measurement),
     /// A barrier of all ranks; the rank that took longest, in us
     Barrier(Common),
+    /// f32 values of all ranks added up on all ranks; the rank that took longest, in us
+    #[command(name = "all_reduce")]
+    AllReduce(Measurement),
+    /// Find the best algorithms on the ranks of a job: rsrun -n 96 -hostfile hosts rsbench tune collectives
+    Tune(Tuning),
     /// Two records side by side: what the second costs in parts of the first
     Compare(Comparison),
     /// A record as a table again, or as a picture
@@ -189,6 +194,33 @@ impl Options {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Tuning {
+    /// What to tune
+    #[arg(value_parser = ["collectives"])]
+    what: String,
+    /// Bytes of each rank, ascending; each size stands for those from the one before it
+    #[arg(long, value_name = "LIST", default_value = "1K,16K,256K,4M", value_parser = sizes_of)]
+    sizes: Sizes,
+    /// Rounds of each trial
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Write the table to this file on the host of rank 0, for --set collectives.table_file=FILE; without it to the standard
+    /// output
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+impl Tuning {
+    /// Sizes in order, and rounds.
+    pub(crate) fn plan(&self) -> (Vec<usize>, usize) {
+        let mut sizes = self.sizes.0.clone();
+        sizes.sort_unstable();
+        sizes.dedup();
+        (sizes, self.rounds as usize)
+    }
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Comparison {
     /// A record (--json or --archive)
     pub(crate) a: PathBuf,
@@ -212,11 +244,17 @@ impl Command {
             Command::Bibw(it) => (Pattern::Bibw, it.sizes, it.window, it.common),
             Command::Rate(it) => (Pattern::Rate, it.sizes, it.window, it.common),
             Command::Incast(it) => (Pattern::Incast, it.sizes, it.window, it.common),
+            Command::AllReduce(it) => (Pattern::AllReduce, it.sizes, 1, it.common),
             Command::Barrier(common) => (Pattern::Barrier, Some(Sizes(vec![0])), 1, common),
-            Command::Compare(_) | Command::Show { .. } | Command::Peers { .. } | Command::Rank { .. } => return None,
+            Command::Tune(_)
+            | Command::Compare(_)
+            | Command::Show { .. }
+            | Command::Peers { .. }
+            | Command::Rank { .. } => return None,
         };
         let sizes = sizes.map(|sizes| sizes.0).unwrap_or_else(|| match pattern {
             Pattern::Latency => sizes::all(),
+            Pattern::AllReduce => [8, 512, 4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20].into(),
             Pattern::Bandwidth | Pattern::Bibw => sizes::all().split_off(1),
             Pattern::Rate | Pattern::Incast | Pattern::Ring | Pattern::Barrier => vec![8],
         });

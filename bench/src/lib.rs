@@ -19,6 +19,7 @@ pub mod rdma;
 pub mod record;
 pub mod report;
 pub mod sizes;
+pub mod tune;
 pub mod turns;
 
 /// What rank 0 of a run that was started by the driver writes in front of its [`record::Run`], on a line of its own:

@@ -5,7 +5,7 @@ mod cli;
 mod progress;
 
 use clap::Parser;
-use cli::{Arguments, Command, Comparison, Options};
+use cli::{Arguments, Command, Comparison, Options, Tuning};
 use progress::Progress;
 use rsbench::measure::{Plan, Transport};
 use rsbench::peers::{self, Installed, PEERS};
@@ -24,6 +24,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Rank { plan } => as_rank_of_driver(&plan),
         Command::Compare(comparison) => compare(&comparison),
+        Command::Tune(tuning) => tune(&tuning),
         Command::Peers { peers_folder } => {
             list_peers(&peers_folder.unwrap_or_else(peers::default_folder));
             Ok(ExitCode::SUCCESS)
@@ -41,6 +42,22 @@ fn main() -> ExitCode {
         eprintln!("rsbench: {error}");
         ExitCode::FAILURE
     })
+}
+
+/// A rank of a job that is tuned.
+fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
+    let world = World::init()?;
+    let (sizes, rounds) = tuning.plan();
+    let Some(found) = rsbench::tune::collectives(&world.communicator(), &sizes, rounds)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    eprint!("{}", found.report);
+    let text = format!("# rsbench tune collectives, {} ranks\n{}", world.communicator().size(), found.table);
+    match &tuning.output {
+        None => print!("{text}"),
+        Some(path) => std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A rank that the driver has started: its plan comes as JSON, and so goes its run.

@@ -21,6 +21,9 @@ pub enum Pattern {
     Ring,
     /// All ranks wait for each other.
     Barrier,
+    /// The values of all ranks are added up, and all get the sums.
+    #[serde(rename = "all_reduce")]
+    AllReduce,
 }
 
 impl Pattern {
@@ -35,6 +38,7 @@ impl Pattern {
             Pattern::Incast => "incast",
             Pattern::Ring => "ring",
             Pattern::Barrier => "barrier",
+            Pattern::AllReduce => "all_reduce",
         }
     }
 
@@ -42,7 +46,7 @@ impl Pattern {
     #[must_use]
     pub fn unit(self) -> Unit {
         match self {
-            Pattern::Latency | Pattern::Ring | Pattern::Barrier => Unit::Microseconds,
+            Pattern::Latency | Pattern::Ring | Pattern::Barrier | Pattern::AllReduce => Unit::Microseconds,
             Pattern::Bandwidth | Pattern::Bibw | Pattern::Incast => Unit::MegabytesPerSecond,
             Pattern::Rate => Unit::MillionsPerSecond,
         }
@@ -59,6 +63,7 @@ impl Pattern {
             Pattern::Incast => "windows of messages from all other ranks to the first, added up",
             Pattern::Ring => "a message goes round all ranks; time a hop",
             Pattern::Barrier => "a barrier of all ranks; the rank that took longest",
+            Pattern::AllReduce => "f32 values of all ranks added up on all ranks; the rank that took longest",
         }
     }
 }

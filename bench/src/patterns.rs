@@ -34,6 +34,7 @@ pub fn measure<P: Port>(port: &mut P, plan: &Plan, bytes: usize) -> Result<Optio
         Pattern::Incast => loops.incast(port),
         Pattern::Ring => loops.ring(port),
         Pattern::Barrier => loops.barrier(port),
+        Pattern::AllReduce => loops.all_reduce(port),
     }
 }
 
@@ -197,12 +198,43 @@ impl Loops<'_> {
     }
 
     fn barrier<P: Port>(&self, port: &mut P) -> Result<Option<Measured>, Failure> {
-        let all: Vec<usize> = (0..port.size()).collect();
-        let (rounds, times) = self.rounds(port, &all, |port, _| {
+        self.slowest(port, |port, _| {
             let begun = Instant::now();
             port.barrier()?;
             Ok(begun.elapsed().as_secs_f64())
-        })?;
+        })
+    }
+
+    /// Small whole numbers, whose sums are exact in any order.
+    fn all_reduce<P: Port>(&self, port: &mut P) -> Result<Option<Measured>, Failure> {
+        let (rank, size) = (port.rank(), port.size());
+        let value = |rank: usize, index: usize| ((rank + index) % 8) as f32;
+        let sums: Vec<f32> = (0..8).map(|index| (0..size).map(|rank| value(rank, index)).sum()).collect();
+        let data: Vec<f32> = (0..self.bytes / 4).map(|index| value(rank, index)).collect();
+        let mut result = vec![0.0; data.len()];
+        self.slowest(port, |port, checked| {
+            if checked.is_some() {
+                result.fill(-1.0);
+            }
+            let begun = Instant::now();
+            port.all_reduce(&data, &mut result)?;
+            let time = begun.elapsed();
+            let wrong = || (0..result.len()).find(|index| result[*index].to_bits() != sums[index % 8].to_bits());
+            match checked.and_then(|_| wrong()) {
+                None => Ok(time.as_secs_f64()),
+                Some(index) => Err(format!("sum {index} is {} instead of {}", result[index], sums[index % 8]).into()),
+            }
+        })
+    }
+
+    /// Rounds of all ranks, each with the time of the rank that took longest.
+    fn slowest<P: Port>(
+        &self,
+        port: &mut P,
+        one: impl FnMut(&mut P, Option<u64>) -> Result<f64, Failure>,
+    ) -> Result<Option<Measured>, Failure> {
+        let all: Vec<usize> = (0..port.size()).collect();
+        let (rounds, times) = self.rounds(port, &all, one)?;
         let Some(each) = gather(port, &all, &times)? else { return Ok(None) };
         let slowest = |round: usize| each.iter().map(|times| times[round]).fold(0.0, f64::max) * 1e6;
         Ok(Some(Measured { samples: (0..rounds.measured).map(slowest).collect(), rounds }))
@@ -358,6 +390,9 @@ mod tests {
         fn barrier(&mut self) -> Result<(), Failure> {
             self.0.barrier()
         }
+        fn all_reduce(&mut self, data: &[f32], result: &mut [f32]) -> Result<(), Failure> {
+            self.0.all_reduce(data, result)
+        }
     }
 
     fn plan(pattern: Pattern) -> Plan {
@@ -380,6 +415,8 @@ mod tests {
             (Pattern::Ring, 5),
             (Pattern::Barrier, 2),
             (Pattern::Barrier, 5),
+            (Pattern::AllReduce, 2),
+            (Pattern::AllReduce, 5),
         ];
         for (pattern, ranks) in patterns {
             for bytes in [0, 1, 13, 5000] {

@@ -58,7 +58,7 @@ pub fn run<P: Port>(
     if first {
         tell(Event::Begun(&run));
     }
-    let windows = !matches!(plan.pattern, Pattern::Latency | Pattern::Ring | Pattern::Barrier);
+    let windows = !matches!(plan.pattern, Pattern::Latency | Pattern::Ring | Pattern::Barrier | Pattern::AllReduce);
     for &bytes in &plan.sizes {
         if first {
             tell(Event::Size(bytes));

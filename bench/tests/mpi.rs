@@ -19,10 +19,18 @@ fn mpirun(ranks: usize, plan: &str) -> Command {
 
 #[test]
 fn every_pattern_runs_over_an_mpi_and_every_message_is_checked() {
-    use Pattern::{Bandwidth, Barrier, Bibw, Incast, Latency, Rate, Ring};
-    for (pattern, ranks) in
-        [(Latency, 2), (Bandwidth, 2), (Bibw, 2), (Rate, 2), (Rate, 4), (Incast, 3), (Ring, 3), (Barrier, 3)]
-    {
+    use Pattern::{AllReduce, Bandwidth, Barrier, Bibw, Incast, Latency, Rate, Ring};
+    for (pattern, ranks) in [
+        (Latency, 2),
+        (Bandwidth, 2),
+        (Bibw, 2),
+        (Rate, 2),
+        (Rate, 4),
+        (Incast, 3),
+        (Ring, 3),
+        (Barrier, 3),
+        (AllReduce, 3),
+    ] {
         let sizes = vec![0, 8, 70_000];
         let plan =
             Plan { pattern, sizes, rounds: 5, warm_up: 1, seconds: 5.0, window: 4, check: true, transport: None };

@@ -6,12 +6,16 @@ use crate::execute::Execution;
 use crate::operators::Op;
 use crate::plan::{Plan, Plans, Wanted};
 use crate::schedule::{Schedule, ScheduleError};
+use crate::shared::{self, Shared};
 use spmd::Communicator;
 use spmd::comm;
 use spmd::element::{Element, Signature};
 use spmd::memory::Operation;
 use std::panic::Location;
 use std::sync::Arc;
+
+/// Larger elements are sent.
+const LARGEST_SHARED: usize = 1024;
 
 /// A call on this rank.
 #[derive(Clone, Copy)]
@@ -56,8 +60,47 @@ impl<'a> Call<'a> {
 
     /// Checks buffers and root, chooses, and runs.
     pub(crate) fn run<T: Element>(&self, input: &[T], output: &mut [T], op: Option<&dyn Op<T>>) -> Result<()> {
-        let plan = self.plan(input, output, op)?;
-        self.follow(&plan, input, output, op)
+        let plans = self.comm.attribute(|| Plans::new(self.comm));
+        match plans.memory(self)? {
+            Some(shared) if plans.may_share(self.collective) && size_of::<T>() <= LARGEST_SHARED => {
+                self.in_memory(shared, input, output, op)
+            }
+            _ => {
+                let plan = self.plan(input, output, op)?;
+                self.follow(&plan, input, output, op)
+            }
+        }
+    }
+
+    /// Checks buffers and root, and runs in the memory that all ranks share.
+    fn in_memory<T: Element>(
+        &self,
+        shared: &Shared,
+        input: &[T],
+        output: &mut [T],
+        op: Option<&dyn Op<T>>,
+    ) -> Result<()> {
+        let Call { comm, collective, operation, root, elements, .. } = *self;
+        let (rank, size) = (comm.rank(), comm.size());
+        if root >= size {
+            return Err(Error::NoSuchRoot { rank, collective: operation, root, size });
+        }
+        let given = output.len();
+        let has_output = collective != Collective::Reduce || rank == root;
+        if has_output && given != elements {
+            let (buffer, expected) = ("output", elements);
+            let expected_bytes = expected.saturating_mul(size_of::<T>());
+            return Err(Error::Length { rank, collective: operation, buffer, expected, expected_bytes, given });
+        }
+        let wanted = self.wanted::<T>(op);
+        let call = self.shown(shared.mark(&wanted), shared::NAME, wanted.operator);
+        match (collective, op) {
+            (Collective::Broadcast, _) => shared.broadcast(comm, call, output, root),
+            (Collective::Reduce, Some(op)) => shared.reduce(comm, call, input, (rank == root).then_some(output), op),
+            (Collective::AllReduce, Some(op)) => shared.all_reduce(comm, call, output, op),
+            _ => shared.barrier(comm, call),
+        }
+        .map_err(|source| self.failed::<T>(shared::NAME, source))
     }
 
     /// Checks buffers and root, and chooses.
@@ -105,21 +148,23 @@ impl<'a> Call<'a> {
         output: &mut [T],
         op: Option<&dyn Op<T>>,
     ) -> Result<()> {
-        let shown = self.shown(plan, op.map_or("", Op::name));
+        let shown = self.shown(plan.mark, plan.algorithm, op.map_or("", Op::name));
         let mut execution = Execution::new(plan, input, output, op);
-        self.comm.run(shown, &mut execution).map_err(|source| {
-            let bytes = self.elements.saturating_mul(size_of::<T>());
-            Error::of_runtime(self.comm.rank(), self.operation, plan.algorithm, bytes, source)
-        })
+        self.comm.run(shown, &mut execution).map_err(|source| self.failed::<T>(plan.algorithm, source))
+    }
+
+    pub(crate) fn failed<T: Element>(&self, algorithm: &'static str, source: spmd::Error) -> Error {
+        let bytes = self.elements.saturating_mul(size_of::<T>());
+        Error::of_runtime(self.comm.rank(), self.operation, algorithm, bytes, source)
     }
 
     /// The call as the ranks compare and show it.
-    pub(crate) fn shown(&self, plan: &Plan, operator: &'static str) -> comm::Call {
+    pub(crate) fn shown(&self, mark: Signature, algorithm: &'static str, operator: &'static str) -> comm::Call {
         let is_varied = self.operation != operation(self.collective);
         comm::Call {
             operation: self.operation,
-            fingerprint: self.element.map_or(plan.mark, |element| plan.mark.with(element)),
-            algorithm: plan.algorithm,
+            fingerprint: self.element.map_or(mark, |element| mark.with(element)),
+            algorithm,
             elements: (self.element.is_some() && !is_varied).then_some(self.elements),
             element: self.element,
             root: self.collective.is_rooted().then_some(self.root),

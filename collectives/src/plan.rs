@@ -4,19 +4,22 @@
 //! the first call alone. Moves no data.
 
 use crate::algorithms::{Collective, Shape};
-use crate::call::operation;
+use crate::call::{Call, operation};
 use crate::error::{Error, Result};
 use crate::execute::Order;
+use crate::explain::Explanation;
 use crate::groups::Groups;
+use crate::guard::guard;
 use crate::schedule::Schedule;
-use crate::select::{Choice, Request, select};
+use crate::select::{AUTO, Choice, Request, select};
+use crate::shared::{self, Shared};
 use crate::table::{Table, TableError};
 use rustc_hash::FxHashMap;
 use spmd::Communicator;
 use spmd::config::{Key, Snapshot, keys};
 use spmd::element::Signature;
 use spmd::memory::Operation;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Schedules are kept up to this many steps together: 64 bytes each, so a few MB.
 const KEPT_STEPS: usize = 1 << 16;
@@ -38,7 +41,7 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// Marks the messages of calls that fit together, but for the element type: all that decides what is sent where is in
     /// it, so that a message of another call is an error even where its length happens to fit.
-    fn mark(&self, algorithm: &str) -> Signature {
+    pub(crate) fn mark(&self, algorithm: &str) -> Signature {
         let (elements, root) = (self.elements as u64, self.root as u64);
         [elements & 0xffff_ffff, elements >> 32, root & 0xffff_ffff]
             .into_iter()
@@ -71,6 +74,10 @@ impl Plan {
 pub(crate) struct Plans {
     groups: Groups,
     table: std::result::Result<Table, TableError>,
+    /// Made in the first blocking call; none where ranks share no memory.
+    shared: OnceLock<Option<Shared>>,
+    /// Which collectives the configuration lets use it.
+    may_share: Vec<Collective>,
     kept: Mutex<Kept>,
 }
 
@@ -83,7 +90,29 @@ struct Kept {
 impl Plans {
     pub(crate) fn new(comm: &Communicator) -> Plans {
         let table = Table::parse(&comm.snapshot().get(keys::COLLECTIVES_TABLE));
-        Plans { groups: groups(comm), table, kept: Mutex::default() }
+        let lets = |collective: &Collective| {
+            let forced = comm.snapshot().get(key(*collective));
+            shared::has(*collective) && (forced == AUTO || forced == shared::NAME)
+        };
+        let may_share = Collective::ALL.into_iter().filter(lets).collect();
+        Plans { groups: groups(comm), table, shared: OnceLock::new(), may_share, kept: Mutex::default() }
+    }
+
+    /// The memory that the ranks share, which the first blocking call makes, whatever it is: so all ranks do.
+    pub(crate) fn memory(&self, call: &Call<'_>) -> Result<Option<&Shared>> {
+        if let Some(made) = self.shared.get() {
+            return Ok(made.as_ref());
+        }
+        let made = match self.may_share.is_empty() {
+            true => None,
+            false => Shared::new(call.comm).map_err(|source| call.failed::<u8>(shared::NAME, source))?,
+        };
+        Ok(self.shared.get_or_init(|| made).as_ref())
+    }
+
+    /// Whether the configuration lets a collective use that memory.
+    pub(crate) fn may_share(&self, collective: Collective) -> bool {
+        self.may_share.contains(&collective)
     }
 
     /// The plan of a call, made now or before.
@@ -109,7 +138,15 @@ impl Plans {
         let (rank, size, groups, snapshot) = (comm.rank(), comm.size(), &self.groups, comm.snapshot());
         let table = self.table.as_ref().map_err(Clone::clone)?;
         let request = Request { collective, groups, elements, element_bytes, commutative };
-        let Choice { algorithm, mut parameters, .. } = select(&request, &snapshot.get(key(collective)), table)?;
+        let forced = match snapshot.get(key(collective)) {
+            // Of calls that do not block, and of a rank alone.
+            forced if forced == shared::NAME && (size == 1 || matches!(self.shared.get(), Some(Some(_)))) => {
+                AUTO.into()
+            }
+            forced => forced,
+        };
+        let choice = select(&request, &forced, table)?;
+        let (algorithm, mut parameters) = (choice.algorithm, choice.parameters);
         for (key, place) in [
             (keys::COLLECTIVES_CHUNK_BYTES, &mut parameters.chunk),
             (keys::COLLECTIVES_SEGMENT_BYTES, &mut parameters.segment),
@@ -123,6 +160,10 @@ impl Plans {
             // What the table says, or one.
             1 => {}
             leaders => parameters.leaders = leaders,
+        }
+        let (parameters, limited) = guard(collective, groups, table, parameters);
+        if rank == 0 && snapshot.get(keys::REPORT_EXPLAIN) != "off" {
+            eprintln!("{}", Explanation { request, choice: Choice { parameters, ..choice }, limited });
         }
         let schedule = algorithm
             .schedule(&Shape { rank, size, root, elements, groups, parameters })
@@ -176,7 +217,6 @@ fn key(collective: Collective) -> Key<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::select::AUTO;
     use spmd::config::{Kind, keys};
 
     #[test]
@@ -188,6 +228,9 @@ mod tests {
             let mut offered = choices.to_vec();
             let mut there_are: Vec<&str> = collective.algorithms().iter().map(|algorithm| algorithm.name).collect();
             there_are.push(AUTO);
+            if shared::has(collective) {
+                there_are.push(shared::NAME);
+            }
             offered.sort_unstable();
             there_are.sort_unstable();
             assert_eq!(offered, there_are, "{}", spec.name);

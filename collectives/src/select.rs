@@ -6,14 +6,14 @@
 //!
 //! What these give for `all_reduce` with an operator that commutes, one rank a host:
 //!
-//! | ranks | from 8 B | from | from | from |
-//! |---|---|---|---|---|
-//! | 2 | `recursive_doubling` | | | 128 KiB `segmented_ring` |
-//! | 3 | `linear` | | 8 KiB `ring` | 256 KiB `segmented_ring` |
-//! | 4 | `recursive_doubling` | 32 KiB `rabenseifner` | | 512 KiB `segmented_ring` |
-//! | 8 | `recursive_doubling` | 32 KiB `rabenseifner` | | 1 MiB `segmented_ring` |
-//! | 16 | `recursive_doubling` | 16 KiB `rabenseifner` | | 4 MiB `segmented_ring` |
-//! | 96 | `recursive_doubling` | 16 KiB `rabenseifner` | 1 MiB `ring` | 8 MiB `segmented_ring` |
+//! | ranks | from 8 B | from | from | from | from |
+//! |---|---|---|---|---|---|
+//! | 2 | `recursive_doubling` | | | | 128 KiB `segmented_ring` |
+//! | 3 | `linear` | | | 8 KiB `ring` | 256 KiB `segmented_ring` |
+//! | 4 | `recursive_multiplying` | 8 KiB `recursive_doubling` | 32 KiB `rabenseifner` | | 512 KiB `segmented_ring` |
+//! | 8 | `recursive_multiplying` | 4 KiB `recursive_doubling` | 32 KiB `rabenseifner` | | 1 MiB `segmented_ring` |
+//! | 16 | `recursive_multiplying` | 8 KiB `recursive_doubling` | 16 KiB `rabenseifner` | | 4 MiB `segmented_ring` |
+//! | 96 | `recursive_multiplying` | 8 KiB `recursive_doubling` | 16 KiB `rabenseifner` | 1 MiB `ring` | 8 MiB `segmented_ring` |
 //!
 //! (Sizes in steps of two.)
 
@@ -21,6 +21,7 @@ use crate::algorithms::{Algorithm, Collective, Parameters, Restriction};
 use crate::groups::Groups;
 #[cfg(doc)]
 use crate::price::Network;
+use crate::shared;
 use crate::table::Table;
 
 /// The value of a key `collectives.NAME` that leaves the choice to the table.
@@ -91,7 +92,7 @@ pub fn select(request: &Request<'_>, forced: &str, table: &Table) -> Result<Choi
         if let Some((rule, algorithm)) = ruled {
             let elements = |bytes: usize| (bytes / element_bytes.max(1)).max(1);
             let (segment, chunk, leaders) = (elements(rule.segment), elements(rule.chunk), rule.leaders);
-            let parameters = Parameters { segment, chunk, leaders };
+            let parameters = Parameters { segment, chunk, leaders, ..Parameters::WHOLE };
             return Ok(Choice { parameters, ..choice(algorithm, Why::Rule { measured: rule.measured }) });
         }
         let cost = |algorithm: &&Algorithm| algorithm.cost(&table.network, groups, bytes);
@@ -100,6 +101,10 @@ pub fn select(request: &Request<'_>, forced: &str, table: &Table) -> Result<Choi
             Some(algorithm) => Ok(choice(algorithm, Why::Formula)),
             None => Err(SelectionError::Nothing { collective, size }),
         };
+    }
+    if forced == shared::NAME && shared::has(collective) {
+        let (name, restriction) = (shared::NAME, Restriction::SharedMemory);
+        return Err(SelectionError::Forbidden { collective, name, restriction, size, legal: names() });
     }
     let Some(algorithm) = collective.algorithms().iter().find(|algorithm| algorithm.name == forced) else {
         return Err(SelectionError::Unknown { collective, name: forced.to_string(), legal: names() });
@@ -169,21 +174,20 @@ mod tests {
     #[test]
     fn the_documented_borders_of_all_reduce_are_those_of_the_model() {
         const KIB: usize = 1024;
+        // From so many KiB on.
+        let few = |doubling: usize, halving: usize, rings: &[(usize, &'static str)]| {
+            let mut all = vec![(8, "recursive_multiplying"), (doubling * KIB, "recursive_doubling")];
+            all.push((halving * KIB, "rabenseifner"));
+            all.extend(rings.iter().map(|(from, name)| (from * KIB, *name)));
+            all
+        };
         let documented: [(usize, &[(usize, &str)]); 6] = [
             (2, &[(8, "recursive_doubling"), (128 * KIB, "segmented_ring")]),
             (3, &[(8, "linear"), (8 * KIB, "ring"), (256 * KIB, "segmented_ring")]),
-            (4, &[(8, "recursive_doubling"), (32 * KIB, "rabenseifner"), (512 * KIB, "segmented_ring")]),
-            (8, &[(8, "recursive_doubling"), (32 * KIB, "rabenseifner"), (1024 * KIB, "segmented_ring")]),
-            (16, &[(8, "recursive_doubling"), (16 * KIB, "rabenseifner"), (4096 * KIB, "segmented_ring")]),
-            (
-                96,
-                &[
-                    (8, "recursive_doubling"),
-                    (16 * KIB, "rabenseifner"),
-                    (1024 * KIB, "ring"),
-                    (8192 * KIB, "segmented_ring"),
-                ],
-            ),
+            (4, &few(8, 32, &[(512, "segmented_ring")])),
+            (8, &few(4, 32, &[(1024, "segmented_ring")])),
+            (16, &few(8, 16, &[(4096, "segmented_ring")])),
+            (96, &few(8, 16, &[(1024, "ring"), (8192, "segmented_ring")])),
         ];
         let mut all = Vec::new();
         for (size, _) in documented {
@@ -243,7 +247,7 @@ mod tests {
         assert_eq!(
             text,
             "collectives.all_reduce = ring: the operator must commute, which is not so in this call on 4 ranks; \
-             allowed here: auto, linear, binomial, recursive_doubling, rabenseifner"
+             allowed here: auto, linear, binomial, recursive_doubling, recursive_multiplying, rabenseifner"
         );
         let six = Groups::apart(6);
         let gather = Request { collective: Collective::AllGather, ..all_reduce(&six, 1, true) };

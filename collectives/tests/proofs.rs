@@ -20,7 +20,7 @@ fn counts(size: usize) -> Vec<usize> {
 fn prove(collective: Collective, groups: &Groups, counts: &[usize], leaders: usize) {
     let size = groups.size();
     // Small pieces, and chunks of several, the last of them shorter.
-    let parameters = Parameters { segment: 2, chunk: 5, leaders };
+    let parameters = Parameters { segment: 2, chunk: 5, leaders, fan_in: usize::MAX };
     let in_two_hops = |algorithm: &&Algorithm| algorithm.restrictions.contains(&Restriction::TwoLevels);
     let meant = |algorithm: &&Algorithm| in_two_hops(algorithm) == groups.are_two_levels();
     let legal = |algorithm: &&Algorithm| algorithm.forbidden(groups, true).is_none();

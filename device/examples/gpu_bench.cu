@@ -17,6 +17,30 @@ extern "C" __global__ void floor_signal(context_t context, u64 *word, u64 base, 
     }
 }
 
+// The same with the fence that an acquiring wait needs.
+extern "C" __global__ void floor_acquire(context_t context, u64 *word, u64 base, u64 rounds) {
+    u64 *there = mapped(context, word, 1 - context.rank);
+    for (u64 i = base + 1; i <= base + rounds; ++i) {
+        if (context.rank == 0) store_relaxed(there, i);
+        while (load_relaxed(word) < i) {
+        }
+        acquire(word);
+        if (context.rank == 1) store_relaxed(there, i);
+    }
+}
+
+// A packet for each thread there and back, data and mark in one store.
+extern "C" __global__ void floor_small(context_t context, packet_t *slots, u64 base, u64 rounds) {
+    packet_t *mine = slots + threadIdx.x, *there = mapped(context, mine, 1 - context.rank);
+    for (u64 i = base + 1; i <= base + rounds; ++i) {
+        if (context.rank == 0) store_packet(there, i, i);
+        while (load_packet(mine).mark != i) {
+        }
+        if (context.rank == 1) store_packet(there, i, i);
+        __syncthreads();
+    }
+}
+
 // A word of data, a fence and a flag by one thread: what any put to any address with a signal costs at least.
 extern "C" __global__ void floor_put_signal(context_t context, u64 *word, u64 *data, u64 base, u64 rounds) {
     u64 *there = mapped(context, word, 1 - context.rank), *to = mapped(context, data, 1 - context.rank);
@@ -68,17 +92,17 @@ extern "C" __global__ void exchange_small(context_t context, packet_t *slots, u8
     }
 }
 
-// Rank 0 puts `bytes` bytes, the blocks pieces of 64 KiB in turn; as many bytes a block where that would leave some idle.
+// Rank 0 puts `bytes` bytes, the blocks pieces of 1 MiB in turn; less where that would leave some idle.
 extern "C" __global__ void stream_puts(context_t context, u8 *data, u8 *source, u64 bytes) {
-    const u64 piece = bytes / gridDim.x < 65536 ? bytes / gridDim.x : 65536;
+    const u64 piece = bytes / gridDim.x < 1 << 20 ? (bytes / gridDim.x + 127) / 128 * 128 : 1 << 20;
     for (u64 at = blockIdx.x * piece; at < bytes; at += gridDim.x * piece) {
         put(context, data + at, source + at, piece < bytes - at ? piece : bytes - at, 1 - context.rank, spmd::block);
     }
 }
 
-// Every thread of rank 0 raises signals as fast as it can; the proxy's message rate.
+// The first thread of every block of rank 0 raises signals as fast as it can; the proxy's message rate.
 extern "C" __global__ void flood(context_t context, u64 *word, u64 each) {
-    if (context.rank != 0) return;
+    if (context.rank != 0 || threadIdx.x != 0) return;
     for (u64 i = 0; i < each; ++i) {
         if (!signal_relaxed(context, word, 1, SIGNAL_ADD, 1)) return;
     }

@@ -88,10 +88,14 @@ impl Bench {
         let source = self.device.alloc::<u8>(1 << 20)?;
         let slots = self.device.alloc::<u64>(2 * 2 * 1025)?;
         let places: Vec<u64> = (0..4).map(|i| words.address() + i * 16 * 1024).collect();
-        for (key, name) in [("floor_signal", "floor_signal"), ("signal_relaxed", "exchange_signals")] {
+        for (key, name) in [
+            ("floor_signal", "floor_signal"),
+            ("floor_signal_acquire", "floor_acquire"),
+            ("signal_relaxed", "exchange_signals"),
+        ] {
             let mut all = Vec::new();
             for place in &places {
-                let extra: &[u64] = if name == "floor_signal" { &[] } else { &[0] };
+                let extra: &[u64] = if name == "exchange_signals" { &[0] } else { &[] };
                 all.push(self.exchange(name, 1, rounds, |base| [&[*place, base, rounds], extra].concat())?);
             }
             self.say(key, median(all), "us");
@@ -110,6 +114,11 @@ impl Bench {
                 })?;
                 self.say(&format!("put_signal_{bytes}_threads_{threads}"), time, "us");
             }
+        }
+        for threads in [1, 32, 128, 512] {
+            let slots = slots.address();
+            let time = self.exchange("floor_small", threads, rounds, |base| vec![slots, base, rounds])?;
+            self.say(&format!("floor_small_{}", 8 * threads), time, "us");
         }
         for bytes in [8, 16, 256, 1024, 4096_u64] {
             for threads in [32, 128, 512] {
@@ -207,13 +216,13 @@ impl Bench {
                 self.exchange("exchange_puts", 64, rounds, |base| vec![data, source, bytes, place, base, rounds])?;
             self.say(&format!("proxy_put_signal_{bytes}"), time, "us");
         }
-        for (blocks, threads) in [(1, 32), (8, 128), (64, 128), (132, 256)] {
-            let each = (1 << 21) / u64::from(blocks * threads);
-            let sent = u64::from(blocks * threads) * each;
+        for blocks in [1, 8, 32, 132, 264] {
+            let each = (1 << 20) / u64::from(blocks);
+            let sent = u64::from(blocks) * each;
             let count = self.device.alloc::<u64>(16)?;
-            let time = self.run("flood", blocks, threads, &[count.address(), each])?;
+            let time = self.run("flood", blocks, 32, &[count.address(), each])?;
             // The kernel ends when everything is in the ring, all but the last thousand carried out.
-            self.say(&format!("proxy_rate_blocks_{blocks}_threads_{threads}"), sent as f64 / time, "million/s");
+            self.say(&format!("proxy_rate_blocks_{blocks}"), sent as f64 / time, "million/s");
             self.comm.barrier()?;
             self.device.free(count)?;
         }

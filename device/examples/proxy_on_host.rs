@@ -1,7 +1,7 @@
 //! The proxy ring with producers on the CPU: how long a request takes and how many a second one proxy thread carries out.
 //! Every signal and every block is checked. Without a GPU; with one, kernels take the producers' place.
 //!
-//!     rsrun -n 2 target/release/examples/proxy_on_host
+//!     rsrun -n 2 target/release/examples/proxy_on_host [SIGNALS]
 //!
 //! With one rank the requests go to the rank itself: what is measured then is the ring and its thread alone, on two cores.
 
@@ -15,13 +15,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-const ROUNDS: u64 = 20_000;
+/// So many signals are sent where the command line does not say another number; exchanges are a fiftieth of that.
 const SIGNALS: u64 = 1_000_000;
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> spmd::Result<()> {
     let world = World::init()?;
     let comm = world.communicator();
+    let signals = match std::env::args().nth(1).map(|number| number.parse::<u64>()) {
+        None => SIGNALS,
+        Some(Ok(number)) if number >= 200 => number / 4 * 4,
+        Some(_) => world.abort(64, "proxy_on_host takes the number of signals, 200 or more"),
+    };
     let peer = u32::try_from(comm.size() - 1 - comm.rank()).expect("a few ranks");
     let heap = SymmetricHeap::new(&comm, 1 << 20)?;
     let words = heap.alloc::<u64>(256)?;
@@ -60,7 +65,7 @@ fn main() -> spmd::Result<()> {
             signal: signal(0, SignalOp::Set(number)),
         };
         let mut times = Vec::new();
-        for number in base + 1..=base + ROUNDS {
+        for number in base + 1..=base + signals / 50 {
             let begun = Instant::now();
             if comm.rank() == 0 {
                 producer.push(&request(number)).expect("the proxy works");
@@ -92,7 +97,7 @@ fn main() -> spmd::Result<()> {
                 for _ in 0..producers {
                     scope.spawn(|| {
                         let request = Request::Signal { signal: signal(index, SignalOp::Add(1)), peer };
-                        for _ in 0..SIGNALS / producers {
+                        for _ in 0..signals / producers {
                             producer.push(&request).expect("the proxy works");
                         }
                     });
@@ -100,12 +105,12 @@ fn main() -> spmd::Result<()> {
             });
         }
         if comm.rank() == comm.size() - 1 {
-            wait(index, SIGNALS);
+            wait(index, signals);
             let seconds = begun.elapsed().as_secs_f64();
-            println!("signals from {producers} producers: {:.2} million a second", SIGNALS as f64 / seconds / 1e6);
+            println!("signals from {producers} producers: {:.2} million a second", signals as f64 / seconds / 1e6);
         }
         comm.barrier()?;
-        assert!(comm.rank() == 0 && comm.size() > 1 || word(index).load(Ordering::Relaxed) == SIGNALS);
+        assert!(comm.rank() == 0 && comm.size() > 1 || word(index).load(Ordering::Relaxed) == signals);
     }
     let counters = proxy.stop()?;
     println!("rank {}: {counters:?}", comm.rank());

@@ -12,7 +12,7 @@ use crate::{
     error::Result,
     memory::Registered,
     mlx5::DirectPeers,
-    proxy::{Carrier, Proxy},
+    proxy::{Carrier, Proxy, Ring},
 };
 use cudarc::driver::{CudaSlice, CudaStream, result};
 use spmd::{Communicator, Placement, SymmetricHeap, World};
@@ -31,6 +31,8 @@ pub(crate) struct FarHeap {
     handle_address: u64,
     _handle: CudaSlice<u64>,
     _ring: Registered,
+    /// After its registration: the proxy's own is dropped before.
+    _ring_memory: Arc<Ring>,
     own: Registered,
     heap: SymmetricHeap,
 }
@@ -49,8 +51,9 @@ impl FarHeap {
         let own = unsafe { Registered::new(gpu, heap.memory()) }?;
         let carrier = Carrier::new(heap.clone(), own.address()).fetch(fetch(gpu)?);
         let proxy = Proxy::start(carrier, ENTRIES, placement)?;
-        // SAFETY: the ring is the proxy's, which is dropped first but keeps its ring as long as anybody holds it.
-        let ring = unsafe { Registered::new(gpu, proxy.ring().memory()) }?;
+        let memory = proxy.ring().clone();
+        // SAFETY: held until the registration has ended.
+        let ring = unsafe { Registered::new(gpu, memory.memory()) }?;
         let handle = proxy.ring().handle_at(ring.address());
         let handle = stream
             .clone_htod(bytemuck::cast_slice(std::slice::from_ref(&handle)))
@@ -61,6 +64,7 @@ impl FarHeap {
             handle_address: address(&handle, stream),
             _handle: handle,
             _ring: ring,
+            _ring_memory: memory,
             own,
             heap,
         })

@@ -46,6 +46,12 @@ pub mod trace;
 #[cfg(not(loom))]
 mod transport;
 
+/// Decoders of what peers send, for the fuzz targets (`fuzz/targets`).
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    pub use crate::{engine::one_sided::fuzz as one_sided_record, transport::verbs::fuzz as rdma_agreement};
+}
+
 #[cfg(not(loom))]
 mod verbs;
 #[cfg(not(loom))]

@@ -133,3 +133,26 @@ fn messages_sent_before_leaving_arrive() {
         Ok(())
     });
 }
+
+#[test]
+fn two_hundred_connections_that_are_used_once_and_left_end_without_an_error() {
+    // Eight ranks have 28 pairs: each connects, says one word in each direction, and leaves at once.
+    let plain = |name: &str| ["shm", "tcp", "verbs"].contains(&name);
+    for _ in 0..8 {
+        on(every_transport(8).filter(|(name, _)| plain(name)), |world| {
+            let comm = world.communicator();
+            let rank = comm.rank();
+            for step in 1..8 {
+                let peer = (rank + step) % 8;
+                drop(comm.isend(vec![rank as u8], peer, 0)?);
+            }
+            for step in 1..8 {
+                let peer = (rank + 8 - step) % 8;
+                let mut said = [0_u8];
+                comm.recv(&mut said, peer, 0)?;
+                assert_eq!(said, [peer as u8]);
+            }
+            Ok(())
+        });
+    }
+}

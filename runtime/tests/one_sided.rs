@@ -13,6 +13,16 @@ use std::{
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
 fn on_every_transport(ranks: usize, body: impl Fn(&World) -> spmd::Result<()> + Sync) {
+    match std::env::var("SPMD_TEST_TRANSPORT").as_deref() {
+        // As in `common`.
+        Ok("ranks") => return println!("ranks {ranks}"),
+        Ok("launched") => {
+            let world = World::init().expect("rsrun has started this");
+            assert_eq!(world.size(), ranks, "start the test with so many ranks");
+            return body(&world).unwrap_or_else(|error| panic!("rank {}: {error}", world.rank()));
+        }
+        _ => {}
+    }
     let over_rdma = std::env::var("SPMD_TEST_TRANSPORT").is_ok_and(|name| name == "verbs");
     for (name, cluster) in if over_rdma { clusters_over_rdma(ranks) } else { clusters(ranks) } {
         for (rank, result) in cluster.run(|world| body(world)).expect(name).into_iter().enumerate() {

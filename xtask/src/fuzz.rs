@@ -13,6 +13,7 @@ const TARGETS: &[(&str, Option<&str>)] = &[
     ("rankfile", None),
     ("job_file", None),
     ("configuration", None),
+    ("rdma", None),
     ("work_queue", None),
 ];
 

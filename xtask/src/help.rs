@@ -14,6 +14,7 @@ cargo xtask: from a fresh clone to running ranks
     cargo xtask peers ends          how fast jobs end, next to other launchers
     cargo xtask device FOLDER       what checks and measures kernels that communicate, for a machine with GPUs
     cargo xtask experiment two-hop  reductions over 12 hosts with slow links, flat and in two hops
+    cargo xtask experiment hint     RDMA on an emulated machine: hint, loss, slow-receiver, timeout, figures
     cargo xtask fuzz                decoders of what comes from outside, fed with anything (nightly)
     cargo xtask deny                licences and known defects of every crate we use
 
@@ -62,6 +63,17 @@ CUDA driver. The peers (NVSHMEM, NCCL) are measured where nvcc and PyTorch are i
 ";
 
 pub(crate) const EXPERIMENT: &str = "\
+cargo xtask experiment hint|loss|slow-receiver|timeout|figures [OPTION...]: RDMA on an emulated machine
+
+  1. builds rsrun and the measuring program in release mode
+  2. brings up a machine with two RDMA devices on one wire (docs/lab.md)
+  3. measures there, everything in turn: low-latency size hints; a wire that loses packets, beside ib_write_bw; a receiver
+     that computes; acknowledge time-outs; figures beside ib_write_lat and ib_write_bw
+  4. writes docs/rdma/NAME.json, docs/rdma/NAME.svg and the tables of docs/rdma.md
+  5. takes the machine down, also after a failure or an interrupt
+
+Options go to the program: --turns 5, --effort 0.3 for a first look. Some minutes each; the machine should do nothing else.
+
 cargo xtask experiment two-hop [OPTION...]: reductions over slow links, flat and in two hops
 
   1. builds rsrun and the measuring program in release mode
@@ -80,7 +92,7 @@ do nothing else. Needs the rights of root, or sudo without a password.
 pub(crate) const FUZZ: &str = "\
 cargo xtask fuzz [TARGET] [SECONDS]: feed the decoders with whatever libFuzzer thinks of
 
-Targets: frames, hostfile, rankfile, job_file, configuration (fuzz/targets); all of them for 10 seconds each when nothing is said.
+Targets: frames, hostfile, rankfile, job_file, configuration, rdma (fuzz/targets); all of them for 10 seconds each when nothing is said.
 Needs a nightly toolchain and a C++ compiler. What was found interesting stays in fuzz/corpus, what failed in
 fuzz/artifacts. No part of `cargo xtask test`, because building with the sanitizer takes minutes.
 ";

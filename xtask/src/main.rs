@@ -14,6 +14,7 @@ mod lab;
 mod nvrtc;
 mod packages;
 mod peers;
+mod rdma;
 mod setup;
 mod system;
 mod test;
@@ -49,7 +50,7 @@ enum Task {
     Vm(vm::Task),
     Ends(ends::Options),
     PeersSetup(Vec<String>),
-    Experiment(Vec<String>),
+    Experiment { name: String, options: Vec<String> },
 }
 
 impl Task {
@@ -68,7 +69,8 @@ impl Task {
             Self::Vm(task) => return task.run(),
             Self::Ends(options) => ends::run(&options)?,
             Self::PeersSetup(names) => return peers::setup(&names),
-            Self::Experiment(options) => experiment::run(&options)?,
+            Self::Experiment { name, options } if rdma::NAMES.contains(&name.as_str()) => rdma::run(&name, &options)?,
+            Self::Experiment { options, .. } => experiment::run(&options)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -120,16 +122,16 @@ fn parse_test(parser: &mut lexopt::Parser) -> Result<Task> {
 
 /// What follows the name of the experiment is for the program that measures.
 fn parse_experiment(parser: &mut lexopt::Parser) -> Result<Task> {
-    match word(parser)?.as_deref() {
-        Some("two-hop") => {}
-        None | Some("help") => return Ok(Task::Help(help::EXPERIMENT)),
-        Some(other) => return Err(XtaskError::Usage(format!("no experiment '{other}'; there is two-hop"))),
+    let Some(name) = word(parser)?.filter(|name| name != "help") else { return Ok(Task::Help(help::EXPERIMENT)) };
+    if name != "two-hop" && !rdma::NAMES.contains(&name.as_str()) {
+        let others = rdma::NAMES.join(", ");
+        return Err(XtaskError::Usage(format!("no experiment '{name}'; there are two-hop, {others}")));
     }
     let options = parser.raw_args()?.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
     if options.iter().any(|word| word == "--help" || word == "-h") {
         return Ok(Task::Help(help::EXPERIMENT));
     }
-    Ok(Task::Experiment(options))
+    Ok(Task::Experiment { name, options })
 }
 
 fn parse_peers(parser: &mut lexopt::Parser) -> Result<Task> {

@@ -85,7 +85,8 @@ fn of(name: &str) -> PathBuf {
     folder(KIND).join(name)
 }
 
-fn up(machines: usize, name: &str) -> Result<()> {
+/// What a lab of machines is made of.
+pub(crate) fn plan(machines: usize, name: &str) -> Result<Plan> {
     let mut plan = Plan { machines, ..Plan::new(of(name), root()) };
     if vm::check().is_err() {
         setup::run()?;
@@ -94,7 +95,11 @@ fn up(machines: usize, name: &str) -> Result<()> {
         std::fs::create_dir_all(target()).map_err(|source| spmd_lab::LabError::File { path: target(), source })?;
         plan.trees.push(target());
     }
-    let (lab, fresh) = vm::up(&plan)?;
+    Ok(plan)
+}
+
+fn up(machines: usize, name: &str) -> Result<()> {
+    let (lab, fresh) = vm::up(&plan(machines, name)?)?;
     if !fresh {
         println!("lab: '{name}' is up already");
     }

@@ -42,11 +42,12 @@ pub fn predict(record: &Record, case: &Case, bytes: usize) -> Option<f64> {
     let request = Request { collective, groups: &hosts, elements, element_bytes: ELEMENT, commutative: true };
     let choice = select(&request, setting(collective.name()).unwrap_or(AUTO), &table(record)).ok()?;
     let count = |key: &str, unit: usize| Some((setting(key)?.parse::<usize>().ok()? / unit).max(1));
-    let Parameters { segment, chunk, leaders } = choice.parameters;
+    let Parameters { segment, chunk, leaders, fan_in } = choice.parameters;
     let parameters = Parameters {
         segment: count("segment_bytes", ELEMENT).unwrap_or(segment),
         chunk: count("chunk_bytes", ELEMENT).unwrap_or(chunk),
         leaders: count("leaders", 1).unwrap_or(leaders),
+        fan_in,
     };
     let schedule =
         |rank| choice.algorithm.schedule(&Shape { rank, size, root: 0, elements, groups: &hosts, parameters });

@@ -124,10 +124,14 @@ impl Floors {
         let (name, us) = match (self.transport, &mut self.cores, &mut self.line) {
             (Some(Transport::Shm), Some(cores), _) => {
                 let (name, us, by_last) = match plan.pattern {
-                    Pattern::Latency | Pattern::Ring | Pattern::Barrier if bytes <= LINES_UP_TO => {
+                    Pattern::Latency | Pattern::Ring | Pattern::Barrier | Pattern::AllReduce
+                        if bytes <= LINES_UP_TO =>
+                    {
                         ("cache line", cores.cache_line(), false)
                     }
-                    Pattern::Latency | Pattern::Ring | Pattern::Barrier => ("memcpy", cores.copy(bytes), true),
+                    Pattern::Latency | Pattern::Ring | Pattern::Barrier | Pattern::AllReduce => {
+                        ("memcpy", cores.copy(bytes), true)
+                    }
                     Pattern::Rate if bytes <= ONE_LINE => ("stream of lines", cores.line_stream(), false),
                     Pattern::Bandwidth | Pattern::Incast | Pattern::Rate => {
                         ("memcpy", cores.copy_windows(window, bytes, false), true)
@@ -137,7 +141,9 @@ impl Floors {
                 (name, if by_last { told_by_last(port, last, us)? } else { us })
             }
             (Some(Transport::Tcp), _, Some(line)) => match plan.pattern {
-                Pattern::Latency | Pattern::Ring | Pattern::Barrier => ("bare socket", line.round_trip(bytes)?),
+                Pattern::Latency | Pattern::Ring | Pattern::Barrier | Pattern::AllReduce => {
+                    ("bare socket", line.round_trip(bytes)?)
+                }
                 Pattern::Bandwidth | Pattern::Incast | Pattern::Rate => ("bare socket", line.windows(window, bytes)?),
                 Pattern::Bibw => return Ok(None),
             },

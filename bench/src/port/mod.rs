@@ -60,4 +60,10 @@ pub trait Port {
     /// # Errors
     /// See [`Port`].
     fn barrier(&mut self) -> Result<(), Failure>;
+
+    /// Adds up the values of all ranks, element by element; all get the sums.
+    ///
+    /// # Errors
+    /// See [`Port`].
+    fn all_reduce(&mut self, data: &[f32], result: &mut [f32]) -> Result<(), Failure>;
 }

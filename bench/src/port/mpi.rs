@@ -144,4 +144,21 @@ impl Port for Mpi {
         // SAFETY: the communicator is the library's constant.
         check(unsafe { ffi::MPI_Barrier(ffi::RSMPI_COMM_WORLD) }, "MPI_Barrier")
     }
+
+    #[inline]
+    fn all_reduce(&mut self, data: &[f32], result: &mut [f32]) -> Result<(), Failure> {
+        let count = i32::try_from(data.len().min(result.len()))?;
+        // SAFETY: both buffers have `count` elements of that type and are borrowed for the time of the call.
+        let code = unsafe {
+            ffi::MPI_Allreduce(
+                data.as_ptr().cast(),
+                result.as_mut_ptr().cast(),
+                count,
+                ffi::RSMPI_FLOAT,
+                ffi::RSMPI_SUM,
+                ffi::RSMPI_COMM_WORLD,
+            )
+        };
+        check(code, "MPI_Allreduce")
+    }
 }

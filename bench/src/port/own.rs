@@ -75,4 +75,9 @@ impl Port for Own {
     fn barrier(&mut self) -> Result<(), Failure> {
         Ok(self.communicator.barrier()?)
     }
+
+    #[inline]
+    fn all_reduce(&mut self, data: &[f32], result: &mut [f32]) -> Result<(), Failure> {
+        Ok(self.communicator.all_reduce_into(data, result, Sum)?)
+    }
 }

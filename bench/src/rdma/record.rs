@@ -57,6 +57,19 @@ impl Record {
         }
     }
 
+    /// Adds the turns of another record of the same experiment after its own.
+    pub fn append(&mut self, other: Record) {
+        let turns =
+            self.tables.iter().flat_map(|table| &table.samples).map(|sample| sample.turn + 1).max().unwrap_or(0);
+        for table in other.tables {
+            for sample in table.samples {
+                let turn = turns + sample.turn;
+                self.add((&table.title, &table.rows), &sample.row, &sample.column, turn, sample.value);
+            }
+        }
+        other.left_out.into_iter().for_each(|what| self.leave_out(what));
+    }
+
     /// Notes once that something was left out.
     pub fn leave_out(&mut self, what: String) {
         if !self.left_out.contains(&what) {
@@ -112,6 +125,17 @@ mod tests {
         assert_eq!((table.row_names(), table.columns()), (vec!["0%", "0.1%"], vec!["ours", "ib_write_bw"]));
         assert_eq!(table.median("0%", "ours"), Some(3.0));
         assert_eq!(table.median("0.1%", "ib_write_bw"), None);
+    }
+
+    #[test]
+    fn the_turns_of_a_second_record_come_after_those_of_the_first() {
+        let mut first = Record::new("loss");
+        first.add(("MB/s", "loss"), "0%", "ours", 0, 1.0);
+        let second = first.clone();
+        first.append(second.clone());
+        first.append(second);
+        let turns: Vec<u32> = first.tables[0].samples.iter().map(|sample| sample.turn).collect();
+        assert_eq!((first.tables.len(), turns), (1, vec![0, 1, 2]));
     }
 
     #[test]

@@ -6,14 +6,16 @@
 pub(super) mod fold;
 mod rabenseifner;
 mod recursive_doubling;
+mod recursive_multiplying;
 mod ring;
 
 pub use rabenseifner::rabenseifner;
 pub use recursive_doubling::recursive_doubling;
+pub use recursive_multiplying::recursive_multiplying;
 pub use ring::ring;
 
 use super::two_hop::Between;
-use super::{Algorithm, Load, Pieces, Pipeline, Restriction, Shape, broadcast, reduce, whole};
+use super::{Algorithm, Load, Pieces, Pipeline, Restriction, Shape, broadcast, double_tree, reduce, whole};
 use crate::compose::{Builder, Group};
 use crate::price::Model;
 use crate::schedule::{Schedule, ScheduleError, Slice};
@@ -44,6 +46,39 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         pieces: whole,
         cost: doubling_cost,
         build: |shape| build(shape, recursive_doubling),
+    },
+    Algorithm {
+        name: "recursive_multiplying",
+        restrictions: &[],
+        source: "Ruefenacht, Bull, Booth: Generalisation of recursive doubling for AllReduce, 2017 (four ranks a round)",
+        pieces: whole,
+        cost: |model, load| {
+            if load.width > 1.0 && load.groups > 1.0 {
+                // Ranks of a group share a port, which is as busy as in recursive doubling or busier.
+                return 1.5 * doubling_cost(model, load);
+            }
+            load.by_radix(model, load.core_rounds(), load.bytes)
+                + 1.5 * load.core_rounds() * model.reduction(load.bytes)
+                + load.folding(model)
+        },
+        build: |shape| build(shape, recursive_multiplying),
+    },
+    Algorithm {
+        name: "double_tree",
+        restrictions: &[Restriction::CommutativeOnly],
+        source: "Sanders, Speck, Träff: Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009",
+        pieces: |model, load| Pieces::alike(2.0 * load.halves_in(model)),
+        cost: |model, load| {
+            let (model, halves) = (load.all_at_once(model), load.halves_in(model));
+            let segment = load.bytes / (2.0 * halves);
+            let busy = model.overhead + segment * (model.per_byte + model.per_byte_reduced);
+            // Of the later segments each rank passes four, and each waits for the answer to its request.
+            4.0 * load.rounds * (model.latency + busy) + 8.0 * (halves - 1.0) * busy
+        },
+        build: |shape| {
+            let segment = shape.parameters.segment;
+            build(shape, |b, group, data| double_tree::all_reduce(b, group, data, segment))
+        },
     },
     Algorithm {
         name: "ring",

@@ -1,6 +1,6 @@
 //! Broadcast: from the root's slice to the same slice of every rank.
 
-use super::{Algorithm, Load, Pieces, Restriction, children, parent, whole};
+use super::{Algorithm, Load, Pieces, RADIX, Restriction, children, double_tree, knomial, parent, whole};
 use crate::compose::{Builder, Group};
 use crate::price::Model;
 use crate::schedule::Slice;
@@ -29,6 +29,37 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
             let mut b = shape.in_place();
             let data = b.output();
             binomial(&mut b, &shape.group(), shape.root, data);
+            b.finish()
+        },
+    },
+    Algorithm {
+        name: "knomial",
+        restrictions: &[],
+        source: "the same with four positions where the binomial tree has two: half the rounds, more messages in each",
+        pieces: whole,
+        cost: |model, load| load.by_radix(&load.along_tree(model), load.rounds, load.bytes),
+        build: |shape| {
+            let mut b = shape.in_place();
+            let data = b.output();
+            knomial(&mut b, &shape.group(), shape.root, data, RADIX);
+            b.finish()
+        },
+    },
+    Algorithm {
+        name: "double_tree",
+        restrictions: &[],
+        source: "Sanders, Speck, Träff: Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009",
+        pieces: |model, load| Pieces::alike(2.0 * load.halves_in(model)),
+        cost: |model, load| {
+            let (model, halves) = (load.all_at_once(model), load.halves_in(model));
+            let busy = model.overhead + load.bytes / (2.0 * halves) * model.per_byte;
+            // Inner ranks pass two segments on for each that they get, and the root gives all of them away first.
+            2.0 * (load.rounds + 1.0) * (model.latency + busy) + 8.0 * (halves - 1.0) * busy
+        },
+        build: |shape| {
+            let mut b = shape.in_place();
+            let data = b.output();
+            double_tree::broadcast(&mut b, &shape.group(), shape.root, data, shape.parameters.segment);
             b.finish()
         },
     },
@@ -105,6 +136,21 @@ pub fn binomial(b: &mut Builder, group: &Group<'_>, root: usize, data: Slice) {
         b.receive(rank_of(parent), data);
     }
     for child in children(v, size).rev() {
+        b.send(rank_of(child), data);
+    }
+}
+
+/// A k-nomial tree: as [`binomial`], with `radix` positions where that has two.
+///
+/// Cost: `log_k(p) (latency + (k - 1) (overhead + n beta))`.
+pub fn knomial(b: &mut Builder, group: &Group<'_>, root: usize, data: Slice, radix: usize) {
+    let size = group.size();
+    let rank_of = |v: usize| group.peer((v + root) % size);
+    let v = (group.rank() + size - root) % size;
+    if let Some(parent) = knomial::parent(v, radix) {
+        b.receive(rank_of(parent), data);
+    }
+    for child in knomial::children(v, size, radix).into_iter().rev() {
         b.send(rank_of(child), data);
     }
 }

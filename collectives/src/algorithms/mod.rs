@@ -11,7 +11,9 @@ pub mod all_reduce;
 pub mod all_to_all;
 pub mod barrier;
 pub mod broadcast;
+pub mod double_tree;
 pub mod gather;
+mod knomial;
 pub mod reduce;
 pub mod reduce_scatter;
 pub mod scan;
@@ -159,11 +161,14 @@ pub struct Parameters {
     pub chunk: usize,
     /// How many ranks of each group lead, each its share of the data, in algorithms that can have several.
     pub leaders: usize,
+    /// The most ranks out of whose data one rank combines at once inside a group: fewer than a binomial tree has where
+    /// the memory of a host would not keep up, see [`guard`](crate::guard).
+    pub fan_in: usize,
 }
 
 impl Parameters {
-    /// The data in one piece, and one leader.
-    pub const WHOLE: Parameters = Parameters { segment: usize::MAX, chunk: usize::MAX, leaders: 1 };
+    /// The data in one piece, one leader, and trees as they are.
+    pub const WHOLE: Parameters = Parameters { segment: usize::MAX, chunk: usize::MAX, leaders: 1, fan_in: usize::MAX };
 }
 
 impl Shape<'_> {
@@ -172,7 +177,7 @@ impl Shape<'_> {
     }
 
     fn two_hop(&self) -> TwoHop<'_> {
-        TwoHop::new(self.groups, self.rank, self.parameters.chunk, self.parameters.segment)
+        TwoHop::new(self.groups, self.rank, self.parameters)
     }
 
     /// A builder with the buffers of a collective that works on the output alone.
@@ -213,6 +218,8 @@ pub enum Restriction {
     TwoLevels,
     /// It combines values group by group, which is the order of the ranks where groups are runs of neighbours.
     CommutativeUnlessRuns,
+    /// It works in memory that all ranks share, not by messages.
+    SharedMemory,
 }
 
 impl Restriction {
@@ -224,6 +231,8 @@ impl Restriction {
             Restriction::PowerOfTwoSize => groups.size().is_power_of_two(),
             Restriction::TwoLevels => groups.are_two_levels(),
             Restriction::CommutativeUnlessRuns => commutative || groups.keep_rank_order(),
+            // What has no schedule is in no table.
+            Restriction::SharedMemory => false,
         }
     }
 }
@@ -235,6 +244,7 @@ impl fmt::Display for Restriction {
             Restriction::PowerOfTwoSize => "the number of ranks must be a power of two",
             Restriction::TwoLevels => "there must be several groups, and several ranks in one of them",
             Restriction::CommutativeUnlessRuns => "the operator must commute, or each group be a run of ranks",
+            Restriction::SharedMemory => "all ranks must be on one host and may share memory",
         })
     }
 }
@@ -294,13 +304,13 @@ impl Algorithm {
     #[must_use]
     pub fn parameters(&self, network: &Network, groups: &Groups, elements: usize, element_bytes: usize) -> Parameters {
         if groups.size() <= 1 {
-            return Parameters { segment: elements.max(1), chunk: elements.max(1), leaders: 1 };
+            return Parameters { segment: elements.max(1), chunk: elements.max(1), ..Parameters::WHOLE };
         }
         let load = Load::new(network, groups, elements.saturating_mul(element_bytes));
         let Pieces { segments, chunks } = (self.pieces)(network.outermost(groups), &load);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A small number, and at least 1.
         let most = |pieces: f64| elements.div_ceil((pieces.round() as usize).max(1)).max(1);
-        Parameters { segment: most(segments), chunk: most(chunks), leaders: 1 }
+        Parameters { segment: most(segments), chunk: most(chunks), ..Parameters::WHOLE }
     }
 }
 
@@ -463,6 +473,22 @@ impl Pieces {
 /// The pieces of an algorithm that does not cut the data.
 fn whole(_: &Model, _: &Load) -> Pieces {
     Pieces::alike(1.0)
+}
+
+/// The digits of positions in k-nomial trees, and the partners of recursive multiplying with this rank.
+const RADIX: usize = 4;
+
+impl Load {
+    /// Rounds of a tree or an exchange among `RADIX` ranks, each with one message after the other at the busiest port.
+    fn by_radix(&self, model: &Model, rounds: f64, bytes: f64) -> f64 {
+        let partners = f64::from(u32::try_from(RADIX - 1).unwrap_or(3));
+        (rounds / 2.0).ceil() * (model.latency + partners * (model.overhead + bytes * model.per_byte))
+    }
+
+    /// Segments of each half of the data in a double tree: `sqrt(log2(p) n beta / (4 (latency + overhead)))`.
+    fn halves_in(&self, model: &Model) -> f64 {
+        (self.rounds * self.bytes * model.per_byte / (4.0 * (model.latency + model.overhead))).sqrt().max(1.0)
+    }
 }
 
 /// Stages that work at the same time, each on another piece of the data: seconds of each stage for so many bytes.

@@ -1,8 +1,10 @@
 //! Reduce: everyone's slice combined into one at the root.
 
 use super::two_hop::Towards;
-use super::{Algorithm, Load, Pieces, Pipeline, Restriction, Shape, broadcast, children, parent, whole};
-use crate::compose::{Builder, Group};
+use super::{
+    Algorithm, Load, Pieces, Pipeline, RADIX, Restriction, Shape, broadcast, children, knomial, parent, whole,
+};
+use crate::compose::{Blocks, Builder, Group};
 use crate::price::Model;
 use crate::schedule::{Schedule, ScheduleError, Side, Slice};
 
@@ -22,6 +24,17 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         pieces: whole,
         cost: tree_cost,
         build: |shape| build(shape, binomial),
+    },
+    Algorithm {
+        name: "knomial",
+        restrictions: &[Restriction::CommutativeOnly],
+        source: "the same with four positions where the binomial tree has two: half the rounds, more messages in each",
+        pieces: whole,
+        cost: |model, load| {
+            load.by_radix(&load.along_tree(model), load.rounds, load.bytes)
+                + 1.5 * load.rounds * model.reduction(load.bytes)
+        },
+        build: |shape| build(shape, |b, group, root, own, result| knomial(b, group, root, own, result, RADIX)),
     },
     Algorithm {
         name: "binomial_ordered",
@@ -212,6 +225,16 @@ pub fn binomial(b: &mut Builder, group: &Group<'_>, root: usize, own: Slice, res
     tree(b, group, v, |v| group.peer((v + root) % size), own, result);
 }
 
+/// A k-nomial tree: as [`binomial`], with `radix` positions where that has two.
+///
+/// Cost: `log_k(p) (latency + (k - 1) (overhead + n beta + n gamma))`.
+pub fn knomial(b: &mut Builder, group: &Group<'_>, root: usize, own: Slice, result: Option<Slice>, radix: usize) {
+    let size = group.size();
+    let v = (group.rank() + size - root) % size;
+    let children = knomial::children(v, size, radix);
+    join(b, &children, knomial::parent(v, radix), |v| group.peer((v + root) % size), own, result);
+}
+
 /// The tree of [`binomial`] rooted at rank 0, whose result is that of rank order, and one message from there to the
 /// root.
 ///
@@ -259,6 +282,36 @@ pub fn chain(b: &mut Builder, group: &Group<'_>, root: usize, own: Slice, result
     }
 }
 
+/// A tree to the group's first rank in which no rank combines the data of more than `fan_in` others, in rank order: the
+/// binomial one where that is narrow enough, else one whose ranks have `fan_in` children each, a chain for 1.
+///
+/// Cost: with f children `log_f(p) (latency + f (overhead + n beta + n gamma))`.
+pub fn bounded(b: &mut Builder, group: &Group<'_>, fan_in: usize, own: Slice, result: Option<Slice>) {
+    let (rank, size) = (group.rank(), group.size());
+    if children(0, size).count() <= fan_in {
+        return binomial(b, group, 0, own, result);
+    }
+    let (parent, children) = place(rank, size, fan_in.max(1));
+    join(b, &children, parent, |v| group.peer(v), own, result);
+}
+
+/// Parent and children of a position in a tree of which each position leads a run of those after it, which it cuts into
+/// as many runs as it has children.
+fn place(position: usize, size: usize, fan_in: usize) -> (Option<usize>, Vec<usize>) {
+    let (mut parent, mut start, mut end) = (None, 0, size);
+    loop {
+        let runs = Blocks::new(Slice::output(start + 1, end - start - 1), fan_in.min(end - start - 1));
+        let mut runs = (0..runs.parts()).map(|index| runs.block(index).range()).filter(|run| !run.is_empty());
+        if start == position {
+            return (parent, runs.map(|run| run.start).collect());
+        }
+        let Some(run) = runs.find(|run| run.contains(&position)) else {
+            unreachable!("a run holds all positions behind its first")
+        };
+        (parent, start, end) = (Some(start), run.start, run.end);
+    }
+}
+
 /// Reduces to position 0 of a binomial tree and returns where this position's value lies.
 fn tree(
     b: &mut Builder,
@@ -268,20 +321,32 @@ fn tree(
     own: Slice,
     result: Option<Slice>,
 ) -> Slice {
-    let size = group.size();
-    let has_children = children(v, size).next().is_some();
+    let children: Vec<usize> = children(v, group.size()).collect();
+    join(b, &children, parent(v), rank_of, own, result)
+}
+
+/// Combines this position's data with that of its children, from left to right, and sends it to the parent; returns where
+/// it lies.
+fn join(
+    b: &mut Builder,
+    children: &[usize],
+    parent: Option<usize>,
+    rank_of: impl Fn(usize) -> usize,
+    own: Slice,
+    result: Option<Slice>,
+) -> Slice {
     let result = match result {
         Some(result) => result,
-        None if has_children => b.scratch(own.length),
+        None if !children.is_empty() => b.scratch(own.length),
         None => own,
     };
     let mut sum = Accumulator::new(own, result, 2);
     sum.absorb_own(b);
-    for child in children(v, size) {
-        sum.absorb(b, rank_of(child));
+    for child in children {
+        sum.absorb(b, rank_of(*child));
     }
     let value = sum.value.unwrap_or(own);
-    match parent(v) {
+    match parent {
         Some(parent) => {
             b.send(rank_of(parent), value);
         }
@@ -292,4 +357,28 @@ fn tree(
         None => {}
     }
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bounded_tree_holds_every_position_once_with_no_more_children_than_allowed() {
+        for size in 1..40 {
+            for fan_in in 1..8 {
+                let mut seen = vec![0; size];
+                for position in 0..size {
+                    let (parent, children) = place(position, size, fan_in);
+                    assert!(children.len() <= fan_in && children.is_sorted());
+                    assert_eq!(parent.is_none(), position == 0);
+                    for child in children {
+                        assert_eq!(place(child, size, fan_in).0, Some(position));
+                        seen[child] += 1;
+                    }
+                }
+                assert_eq!((seen[0], seen[1..].iter().all(|times| *times == 1)), (0, true), "{size} by {fan_in}");
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! leaders are at one, their groups are at the next. Between the groups a chunk travels in smaller segments: there bytes
 //! are slow and a short pipeline counts, inside a group a message costs a turn of a processor whatever its length.
 
-use super::{barrier, broadcast, reduce};
+use super::{Parameters, barrier, broadcast, reduce};
 use crate::compose::{Blocks, Builder, Group};
 use crate::groups::Groups;
 use crate::schedule::Slice;
@@ -25,28 +25,26 @@ pub type Towards = fn(&mut Builder, &Group<'_>, usize, Slice, Option<Slice>);
 pub struct TwoHop<'a> {
     groups: &'a Groups,
     rank: usize,
-    /// The most elements of a chunk, and of a segment of it between the groups.
-    chunk: usize,
-    segment: usize,
+    parameters: Parameters,
     /// This rank's group, whole.
     inside: Group<'a>,
 }
 
 impl<'a> TwoHop<'a> {
-    /// The levels of a rank, with chunks of at most `chunk` elements and segments of at most `segment`.
+    /// The levels of a rank.
     ///
     /// # Panics
     /// When the groups have no such rank.
     #[must_use]
-    pub fn new(groups: &'a Groups, rank: usize, chunk: usize, segment: usize) -> TwoHop<'a> {
+    pub fn new(groups: &'a Groups, rank: usize, parameters: Parameters) -> TwoHop<'a> {
         let members = groups.members(groups.of(rank));
         let inside = Group::of(members, rank).unwrap_or_else(|| unreachable!("a rank is a member of its group"));
-        TwoHop { groups, rank, chunk, segment, inside }
+        TwoHop { groups, rank, parameters, inside }
     }
 
     /// All-reduce of `data` in place: every group reduces to its leader, the leaders all-reduce, every group broadcasts.
     ///
-    /// With one leader the groups work along binomial trees; with several (as many as the smallest group has ranks, at
+    /// With one leader the groups work along binomial trees, or narrower ones (`fan_in`); with several (as many as the smallest group has ranks, at
     /// most) each leads its share of the chunks and combines them straight out of what the others send. Rank order is
     /// kept if the groups are runs of ranks and `between` keeps it.
     ///
@@ -63,12 +61,12 @@ impl<'a> TwoHop<'a> {
             }
             let (chunk, leader) = (chunks.block(index), index % leaders);
             if leaders == 1 {
-                reduce::binomial(b, &self.inside, 0, chunk, Some(chunk));
+                reduce::bounded(b, &self.inside, self.parameters.fan_in, chunk, Some(chunk));
             } else {
                 reduce::linear(b, &self.inside, leader, chunk, Some(chunk));
             }
             if let Some(group) = Group::of(&self.leaders(leader), self.rank) {
-                between(b, &group, chunk, self.segment);
+                between(b, &group, chunk, self.parameters.segment);
             }
             if leaders == 1 {
                 broadcast::binomial(b, &self.inside, 0, chunk);
@@ -106,8 +104,8 @@ impl<'a> TwoHop<'a> {
             } else if value != chunk {
                 b.copy(chunk, value);
             }
-            let mut places = place.map(|place| broadcast::pieces(place, self.segment));
-            for piece in broadcast::pieces(value, self.segment) {
+            let mut places = place.map(|place| broadcast::pieces(place, self.parameters.segment));
+            for piece in broadcast::pieces(value, self.parameters.segment) {
                 between(b, &group, self.groups.of(root), piece, places.as_mut().and_then(Iterator::next));
             }
         }
@@ -116,7 +114,7 @@ impl<'a> TwoHop<'a> {
     /// The reduction of a chunk inside this rank's group: along a tree in rank order, to the root in its own group.
     fn reduce_inside(&self, b: &mut Builder, root: usize, chunk: Slice, result: Option<Slice>) {
         match self.position(root) {
-            Some(0) | None => reduce::binomial(b, &self.inside, 0, chunk, result),
+            Some(0) | None => reduce::bounded(b, &self.inside, self.parameters.fan_in, chunk, result),
             Some(position) => reduce::binomial_ordered(b, &self.inside, position, chunk, result),
         }
     }
@@ -133,7 +131,9 @@ impl<'a> TwoHop<'a> {
                 between.iter().for_each(|group| broadcast::binomial(b, group, self.groups.of(root), chunk));
                 broadcast::binomial(b, &self.inside, position, chunk);
             } else {
-                between.iter().for_each(|group| broadcast::chain(b, group, self.groups.of(root), chunk, self.segment));
+                between
+                    .iter()
+                    .for_each(|group| broadcast::chain(b, group, self.groups.of(root), chunk, self.parameters.segment));
                 broadcast::chain(b, &self.inside, position, chunk, chunk.length);
             }
         }
@@ -166,6 +166,6 @@ impl<'a> TwoHop<'a> {
 
     /// `data` in chunks: at least one, and one a leader where there is enough data.
     fn chunks(&self, data: Slice, leaders: usize) -> Blocks {
-        Blocks::new(data, data.length.div_ceil(self.chunk.max(1)).max(leaders.min(data.length)))
+        Blocks::new(data, data.length.div_ceil(self.parameters.chunk.max(1)).max(leaders.min(data.length)))
     }
 }

@@ -49,7 +49,7 @@ impl<T: Element> Prepared<T> {
             algorithm: plan.algorithm,
             bytes: call.elements.saturating_mul(size_of::<T>()),
         };
-        let shown = call.shown(&plan, op.as_ref().map_or("", |op| op.name()));
+        let shown = call.shown(plan.mark, plan.algorithm, op.as_ref().map_or("", |op| op.name()));
         Ok(Prepared { call: shown, at, execution: Execution::new(plan, input, output, op) })
     }
 

@@ -5,10 +5,12 @@
 //! Stands in for hardware in tests: it knows the published formats and rules, and nothing of our writer. Stricter than
 //! hardware: what hardware would do silently wrong is a fault with a name here.
 
+mod fault;
 mod format;
 mod memory;
 
-pub use format::{BLOCK, Entry, Expected, Fault, Payload, Place, Syndrome, Work, blocks, decode};
+pub use fault::{Fault, Syndrome};
+pub use format::{BLOCK, Entry, Expected, Payload, Place, Work, blocks, decode};
 pub use memory::{Access, Memory, Regions};
 
 use format::{COMPLETION, CQE_INVALID, MOST_SEGMENTS, SEGMENT, completion};

@@ -31,9 +31,11 @@ fn main() -> ExitCode {
         let (shared, test) = (Arc::clone(&shared), *test);
         Trial::test(*name, move || run(test, &shared)).with_ignored_flag(possible.is_err())
     };
-    // The last test of the machines takes them down.
-    let tests = [rdma::TESTS, machines::TESTS].concat();
-    let conclusion = libtest_mimic::run(&arguments, tests.iter().map(trial).collect());
+    // The last test of the machines takes them down; others come up after them.
+    let tests = [rdma::TESTS, machines::TESTS, &[rdma::BETWEEN_MACHINES]].concat();
+    let mut trials: Vec<Trial> = tests.iter().map(trial).collect();
+    trials.push(trial(&rdma::ALL_BETWEEN_MACHINES).with_ignored_flag(true));
+    let conclusion = libtest_mimic::run(&arguments, trials);
     match Lab::open(&plan().folder).and_then(|lab| lab.map_or(Ok(()), Lab::down)) {
         Ok(()) => conclusion.exit_code(),
         Err(error) => {

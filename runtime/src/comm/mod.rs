@@ -15,7 +15,7 @@ mod request;
 mod shrink;
 mod split;
 
-pub use collective::{Call, CollectiveRequest, Machine, Port, State};
+pub use collective::{Call, CollectiveRequest, Machine, Port, Room, State, Together};
 pub use completion::Request;
 pub use persistent::{PersistentRecv, PersistentSend, StartedRecv, StartedSend};
 pub use probe::Message;

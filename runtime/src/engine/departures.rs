@@ -122,7 +122,7 @@ impl Engine {
         self.departed.iter().flatten().filter(|departed| !departed.counted).map(|departed| departed.counts_from).min()
     }
 
-    pub(super) fn check(&self, peer: usize, operation: &'static str) -> Result<()> {
+    pub(crate) fn check(&self, peer: usize, operation: &'static str) -> Result<()> {
         if let Some(fatal) = &self.fatal {
             return Err(fatal.clone());
         }

@@ -324,6 +324,27 @@ impl Engine {
     }
 }
 
+/// Takes any record: it is carried out, refused, or an error, and never touches anything but the heap. The first bytes are
+/// the header.
+#[cfg(fuzzing)]
+pub fn fuzz(bytes: &[u8]) {
+    use crate::transport::record::HEADER;
+    let Some((header, mut payload)) = bytes.split_first_chunk::<HEADER>() else { return };
+    let mut rank = OneSided::default();
+    let heap = HeapMemory::private(4096).expect("a page");
+    rank.heaps.insert((2, 7), Arc::new(heap));
+    rank.requests.insert(3, Request { peer: 1, answer: vec![0; 64], received: 0, outcome: None });
+    let header = Header::from_bytes(header);
+    let mut answered = 0;
+    let taken = rank.record(1, &header, &mut payload, &mut |header, bytes| {
+        assert_eq!(header.kind, Kind::Answer as u8);
+        answered += bytes.len();
+    });
+    assert!(answered <= 4096, "never more than the heap has");
+    // Its length is not the header's to choose.
+    let _ = taken;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -36,6 +36,11 @@ const YIELDS: u32 = 4;
 /// Spins between two looks at the clock. At each, the processor is offered to others: the kernel may have put the very
 /// rank that is waited for on the same processor, and would let it wait for a whole scheduler tick.
 const SPINS_PER_CLOCK: u32 = 64;
+/// Turns that a rank which shares its processor gives to others before it looks for messages meanwhile, and may sleep: with
+/// many ranks on few processors the one that is waited for comes late in a round of all of them.
+const SHORT_YIELDS: u32 = 256;
+/// Spins of a rank with a processor of its own before that.
+const SHORT_SPINS: u32 = 1024;
 /// Spins between two times that other threads of the rank get their turn: the lock costs as much as a look.
 const SPINS_PER_TURN: u32 = 8;
 /// Idle rounds of a rank that does not sleep between two looks at its lifeline.
@@ -292,6 +297,28 @@ impl Runtime {
             (engine, slept) = self.pause(engine, &mut pace, &mut notice, buffers, LONGEST_SLEEP, &mut || false)?;
             is_due = slept || pace.idle.is_multiple_of(LIFELINE_EVERY);
         }
+    }
+
+    /// Whether ranks of this host share processors, so that one that waits gives way to the others.
+    pub(crate) fn shares_processors(&self) -> bool {
+        matches!(self.waiting, Waiting::YieldThenSleep | Waiting::Yield)
+    }
+
+    /// Waits shortly for something in memory that peers change, without the engine: for what comes at once if the peers are
+    /// about as far as this rank. Whether it came.
+    pub(crate) fn wait_shortly(&self, ready: &mut dyn FnMut() -> bool) -> bool {
+        let gives_way = self.shares_processors();
+        for _ in 0..if gives_way { SHORT_YIELDS } else { SHORT_SPINS } {
+            if ready() {
+                return true;
+            }
+            if gives_way {
+                rustix::thread::sched_yield();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        ready()
     }
 
     /// Makes progress until `ready` finds something in memory that peers change without a record, or until `deadline`:

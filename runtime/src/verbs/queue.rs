@@ -11,7 +11,7 @@ use super::{
     sys::{self, Plain},
     units::{AckTimeout, Mtu, RnrTimer},
 };
-use std::{fmt::Write as _, io, os::fd::BorrowedFd, ptr::NonNull, sync::Arc};
+use std::{fmt::Write as _, io, mem::MaybeUninit, os::fd::BorrowedFd, ptr::NonNull, sync::Arc};
 
 /// Completions taken with one call.
 const BATCH: usize = 16;
@@ -151,15 +151,17 @@ impl Completions {
     /// Takes what has come, a bounded number.
     pub(crate) fn poll(&mut self, found: &mut Vec<Completion>) -> Result<()> {
         for queue in &self.queues {
-            let mut entries = [sys::Wc::zeroed(); BATCH];
+            // Not zeroed: this runs in every turn of a loop that waits.
+            let mut entries = [const { MaybeUninit::<sys::Wc>::uninit() }; BATCH];
             let cq = queue.cq.as_ptr();
             // SAFETY: an open device whose driver has filled its table.
             let poll = unsafe { self.channel.device.context.as_ref() }.poll_cq;
             let Some(poll) = poll else { return Err(self.channel.device.failed("ibv_poll_cq")) };
             // SAFETY: a queue of this device, room for as many entries as are asked for.
-            let count = unsafe { poll(cq, BATCH.try_into().unwrap_or(1), entries.as_mut_ptr()) };
+            let count = unsafe { poll(cq, BATCH.try_into().unwrap_or(1), entries.as_mut_ptr().cast()) };
             let Ok(count) = usize::try_from(count) else { return Err(self.channel.device.failed("ibv_poll_cq")) };
-            found.extend(entries[..count].iter().map(completion));
+            // SAFETY: the driver has filled so many from the front.
+            found.extend(entries[..count].iter().map(|entry| completion(unsafe { entry.assume_init_ref() })));
         }
         Ok(())
     }

@@ -57,8 +57,18 @@ pub(crate) fn every_transport(ranks: usize) -> impl Iterator<Item = (&'static st
     clusters(ranks).into_iter()
 }
 
+/// With `SPMD_TEST_TRANSPORT=launched`, in the world that `rsrun` has made: one test (`--exact`), whose number of ranks
+/// `SPMD_TEST_TRANSPORT=ranks` prints beforehand. The lab runs tests so on two machines.
 pub(crate) fn on_every_transport(ranks: usize, body: impl Fn(&World) -> spmd::Result<()> + Sync) {
-    on(every_transport(ranks), body);
+    match std::env::var("SPMD_TEST_TRANSPORT").as_deref() {
+        Ok("ranks") => println!("ranks {ranks}"),
+        Ok("launched") => {
+            let world = World::init().expect("rsrun has started this");
+            assert_eq!(world.size(), ranks, "start the test with so many ranks");
+            body(&world).unwrap_or_else(|error| panic!("rank {}: {error}", world.rank()));
+        }
+        _ => on(every_transport(ranks), body),
+    }
 }
 
 pub(crate) fn on(

@@ -24,10 +24,15 @@ struct Experiment {
     record: Record,
     turns: u32,
     effort: f64,
+    only: Vec<String>,
 }
 
-pub(crate) fn run(name: &str, turns: u32, effort: f64) -> Result<Record, Failure> {
-    let known: [(&str, fn(&mut Experiment) -> Result<(), Failure>); 5] = [
+/// What measures one.
+type Body = fn(&mut Experiment) -> Result<(), Failure>;
+
+/// `only`: what is measured of it, all where that is empty.
+pub(crate) fn run(name: &str, turns: u32, effort: f64, only: Vec<String>) -> Result<Record, Failure> {
+    let known: [(&str, Body); 5] = [
         ("hint", Experiment::hint),
         ("loss", Experiment::loss),
         ("slow-receiver", Experiment::slow_receiver),
@@ -37,13 +42,22 @@ pub(crate) fn run(name: &str, turns: u32, effort: f64) -> Result<Record, Failure
     let Some((_, experiment)) = known.iter().find(|(known, _)| *known == name) else {
         return Err(format!("no experiment '{name}'; there are {}", known.map(|(name, _)| name).join(", ")).into());
     };
-    let mut running = Experiment { record: Record::new(name), turns, effort };
+    let mut running = Experiment { record: Record::new(name), turns, effort, only };
     experiment(&mut running)?;
     Ok(running.record)
 }
 
-fn rate(found: &[Found]) -> Option<f64> {
-    found.iter().find_map(|found| if let Found::Rate { rate, .. } = found { Some(*rate) } else { None })
+fn rate(found: &[Found]) -> Result<f64, Failure> {
+    let rate = |found: &Found| if let Found::Rate { rate, .. } = found { Some(*rate) } else { None };
+    found.iter().find_map(rate).ok_or_else(|| "a run without a rate".into())
+}
+
+fn latency(sizes: &[usize]) -> Task {
+    Task::Latency { sizes: sizes.to_vec() }
+}
+
+fn stream(bytes: usize, window: usize) -> Task {
+    Task::Stream { sizes: vec![bytes], window }
 }
 
 fn counted(found: &[Found]) -> BTreeMap<String, u64> {
@@ -57,26 +71,23 @@ fn resent(before: &BTreeMap<String, u64>) -> f64 {
 }
 
 impl Experiment {
-    fn work(&self, task: Task, rounds: usize, seconds: f64) -> Work {
+    fn work(&self, tasks: &[Task], rounds: usize, seconds: f64) -> Work {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number of rounds")]
         let rounds = ((rounds as f64 * self.effort) as usize).max(10);
-        Work { task, rounds, seconds: seconds * self.effort }
-    }
-
-    fn latency(&self, sizes: &[usize], rounds: usize) -> Work {
-        self.work(Task::Latency { sizes: sizes.to_vec() }, rounds, 2.0)
-    }
-
-    fn stream(&self, bytes: usize, window: usize) -> Work {
-        self.work(Task::Stream { sizes: vec![bytes], window }, 60, 3.0)
+        Work { tasks: tasks.to_vec(), rounds, seconds: seconds * self.effort }
     }
 
     fn add(&mut self, table: (&str, &str), row: &str, column: &str, turn: u32, value: f64) {
         self.record.add(table, row, column, turn, value);
     }
 
-    fn begin(turn: u32, what: &str) {
-        eprintln!("turn {}: {what}", turn + 1);
+    /// Whether this is to be measured now.
+    fn begin(&self, turn: u32, what: &str) -> bool {
+        let wanted = self.only.is_empty() || self.only.iter().any(|only| only == what);
+        if wanted {
+            eprintln!("turn {}: {what}", turn + 1);
+        }
+        wanted
     }
 
     fn hint(&mut self) -> Result<(), Failure> {
@@ -84,27 +95,29 @@ impl Experiment {
         let middle = [256, 512, KIB, 2 * KIB, 4 * KIB];
         for turn in 0..self.turns {
             for (hint, column) in [("0", "hint 0"), ("8KiB", "hint 8 KiB"), ("64KiB", "hint 64 KiB")] {
-                Self::begin(turn, column);
-                let setting = format!("low_latency.size_hint={hint}");
-                let settings = [POLL, &setting];
-                for found in ours(&settings, &self.latency(&sizes, 1000), LIMIT)? {
-                    let Found::Times { bytes, p50, p99, .. } = found else { continue };
-                    let row = sizes::text(bytes);
-                    self.add(("Half a round trip, P50 in us", "bytes"), &row, column, turn, p50);
-                    self.add(("Half a round trip, P99 in us", "bytes"), &row, column, turn, p99);
+                if !self.begin(turn, column) {
+                    continue;
                 }
-                let found = ours(&settings, &self.stream(2 * MIB, 8), LIMIT)?;
-                let bandwidth = rate(&found).ok_or("no rate")?;
-                self.add(("Bandwidth in MB/s", "bytes"), "2M", column, turn, bandwidth);
-                let work = self.work(Task::Mixed { sizes: middle.to_vec() }, 4000, 1.0);
-                for found in ours(&settings, &work, LIMIT)? {
-                    let Found::Times { p50, p99, worst, spikes, period, .. } = found else { continue };
-                    let table = ("Messages of 256 B to 4 KiB mixed, half a round trip in us", "figure");
-                    self.add(table, "P50", column, turn, p50);
-                    self.add(table, "P99", column, turn, p99);
-                    self.add(table, "worst", column, turn, worst);
-                    self.add(table, "above 3 x P50, %", column, turn, 100.0 * spikes);
-                    self.add(table, "regularity of these (1: chance)", column, turn, period);
+                let setting = format!("low_latency.size_hint={hint}");
+                let tasks = [latency(&sizes), stream(2 * MIB, 8), Task::Mixed { sizes: middle.to_vec() }];
+                for found in ours(&[POLL, &setting], &self.work(&tasks, 1000, 1.0), LIMIT)? {
+                    match found {
+                        Found::Times { bytes: 0, p50, p99, worst, spikes, period } => {
+                            let table = ("Messages of 256 B to 4 KiB mixed, half a round trip in us", "figure");
+                            self.add(table, "P50", column, turn, p50);
+                            self.add(table, "P99", column, turn, p99);
+                            self.add(table, "worst", column, turn, worst);
+                            self.add(table, "above 3 x P50, %", column, turn, 100.0 * spikes);
+                            self.add(table, "regularity of these (1: chance)", column, turn, period);
+                        }
+                        Found::Times { bytes, p50, p99, .. } => {
+                            let row = sizes::text(bytes);
+                            self.add(("Half a round trip, P50 in us", "bytes"), &row, column, turn, p50);
+                            self.add(("Half a round trip, P99 in us", "bytes"), &row, column, turn, p99);
+                        }
+                        Found::Rate { rate, .. } => self.add(("Bandwidth in MB/s", "bytes"), "2M", column, turn, rate),
+                        Found::Counted(_) => {}
+                    }
                 }
             }
         }
@@ -117,7 +130,9 @@ impl Experiment {
         for turn in 0..self.turns {
             for percent in [0.0, 0.1, 0.5, 1.0, 2.0, 5.0] {
                 let row = format!("{percent}%");
-                Self::begin(turn, &row);
+                if !self.begin(turn, &row) {
+                    continue;
+                }
                 let _loss = Loss::of(percent)?;
                 let iterations = if percent < 0.5 { 600 } else { 200 };
                 let before = counters();
@@ -127,8 +142,8 @@ impl Experiment {
                 let tuned: &[&str] = &[POLL, "verbs.timeout=4ms", "verbs.ring_bytes=64KiB"];
                 for (column, settings) in [("ours, default", &[POLL][..]), ("ours, tuned", tuned)] {
                     let before = counters();
-                    let found = ours(settings, &self.stream(64 * KIB, 16), LIMIT)?;
-                    self.add(bandwidth, &row, column, turn, rate(&found).ok_or("no rate")?);
+                    let found = ours(settings, &self.work(&[stream(64 * KIB, 16)], 60, 1.5), LIMIT)?;
+                    self.add(bandwidth, &row, column, turn, rate(&found)?);
                     self.add(resends, &row, column, turn, resent(&before));
                 }
             }
@@ -138,7 +153,7 @@ impl Experiment {
 
     fn slow_receiver(&mut self) -> Result<(), Failure> {
         let table = ("A flood of 1 KiB messages to a rank that computes for 3 ms after every 64", "receives");
-        let flood = Task::Flood { bytes: KIB, messages: 1500, computes_us: 3000, every: 64 };
+        let flood = Task::Flood { bytes: KIB, messages: 512, computes_us: 3000, every: 64 };
         let cases: [(&str, &[&str]); 3] = [
             ("one for every credit", &[]),
             ("8, wait 0.12 ms", &["verbs.receives=8", "verbs.rnr_timer=120us"]),
@@ -146,11 +161,13 @@ impl Experiment {
         ];
         for turn in 0..self.turns {
             for (row, settings) in cases {
-                Self::begin(turn, row);
+                if !self.begin(turn, row) {
+                    continue;
+                }
                 let before = counters();
                 let settings = [&[POLL], settings].concat();
-                let found = ours(&settings, &self.work(flood.clone(), 1, 1.0), LIMIT)?;
-                self.add(table, row, "MB/s", turn, rate(&found).ok_or("no rate")?);
+                let found = ours(&settings, &self.work(std::slice::from_ref(&flood), 1, 1.0), LIMIT)?;
+                self.add(table, row, "MB/s", turn, rate(&found)?);
                 self.add(table, row, "RNR NAKs", turn, risen(&before, NOT_READY));
                 let counted = counted(&found);
                 let stalls = counted.get("records that found no room").copied().unwrap_or(0);
@@ -168,19 +185,25 @@ impl Experiment {
         for turn in 0..self.turns {
             for (time, code) in times {
                 let row = format!("code {code} (>= {time})");
-                Self::begin(turn, &row);
+                if !self.begin(turn, &row) {
+                    continue;
+                }
                 let setting = format!("verbs.timeout={time}");
                 let settings = [POLL, &setting];
                 let before = counters();
-                let found = ours(&settings, &self.stream(64 * KIB, 16), LIMIT)?;
-                self.add(table, &row, "64 KiB, MB/s", turn, rate(&found).ok_or("no rate")?);
+                let work = self.work(&[stream(64 * KIB, 16), latency(&[8])], 2000, 2.0);
+                for found in ours(&settings, &work, LIMIT)? {
+                    match found {
+                        Found::Rate { rate, .. } => self.add(table, &row, "64 KiB, MB/s", turn, rate),
+                        Found::Times { p50, p99, .. } => {
+                            self.add(table, &row, "8 B P50, us", turn, p50);
+                            self.add(table, &row, "8 B P99, us", turn, p99);
+                        }
+                        Found::Counted(_) => {}
+                    }
+                }
                 self.add(table, &row, "sent again", turn, risen(&before, RESENDS));
                 self.add(table, &row, "came twice", turn, risen(&before, &["duplicate_request"]));
-                for found in ours(&settings, &self.latency(&[8], 2000), LIMIT)? {
-                    let Found::Times { p50, p99, .. } = found else { continue };
-                    self.add(table, &row, "8 B P50, us", turn, p50);
-                    self.add(table, &row, "8 B P99, us", turn, p99);
-                }
             }
         }
         Ok(())
@@ -188,54 +211,61 @@ impl Experiment {
 
     fn figures(&mut self) -> Result<(), Failure> {
         let small = [8, 64, KIB, 8 * KIB, 64 * KIB];
-        let latency = ("Half a round trip, P50 in us", "bytes");
-        let bandwidth = ("Bandwidth in MB/s", "bytes");
-        let hinted = [POLL, "low_latency.size_hint=8KiB"];
-        let before = counters();
+        let large = [64 * KIB, MIB, 4 * MIB];
+        let (times, rates) = (("Half a round trip, P50 in us", "bytes"), ("Bandwidth in MB/s", "bytes"));
+        let others = ("Ours", "figure");
+        let cases = [
+            ("ours, hint 8 KiB", vec![POLL, "low_latency.size_hint=8KiB"]),
+            ("ours, hint 0", vec![POLL]),
+            ("ours, hint 0, rings of 1 MiB", vec![POLL, "verbs.ring_bytes=1MiB"]),
+        ];
         for turn in 0..self.turns {
-            Self::begin(turn, "latency");
-            for bytes in small {
-                let columns = perftest("ib_write_lat", bytes, 1000, LIMIT)?;
-                self.add(latency, &sizes::text(bytes), "ib_write_lat", turn, columns[4]);
-            }
-            for (column, settings) in [("ours, hint 8 KiB", &hinted[..]), ("ours, hint 0", &[POLL])] {
-                for found in ours(settings, &self.latency(&small, 1000), LIMIT)? {
-                    let Found::Times { bytes, p50, .. } = found else { continue };
-                    self.add(latency, &sizes::text(bytes), column, turn, p50);
+            let before = counters();
+            if self.begin(turn, "perftest") {
+                for bytes in small {
+                    let columns = perftest("ib_write_lat", bytes, 500, LIMIT)?;
+                    self.add(times, &sizes::text(bytes), "ib_write_lat", turn, columns[4]);
+                }
+                for bytes in large {
+                    let columns = perftest("ib_write_bw", bytes, (32 * MIB / bytes).min(400), LIMIT)?;
+                    self.add(rates, &sizes::text(bytes), "ib_write_bw", turn, columns[3] * 1.048_576);
                 }
             }
-            self.peers(turn, latency, &small);
-            Self::begin(turn, "bandwidth");
-            for bytes in [64 * KIB, MIB, 4 * MIB] {
-                let columns = perftest("ib_write_bw", bytes, (64 * MIB / bytes).min(500), LIMIT)?;
-                let row = sizes::text(bytes);
-                self.add(bandwidth, &row, "ib_write_bw", turn, columns[3] * 1.048_576);
-                let window = (8 * MIB / bytes).clamp(4, 64);
-                for (column, settings) in [("ours, hint 0", &[POLL][..]), ("ours, hint 8 KiB", &hinted)] {
-                    let found = ours(settings, &self.stream(bytes, window), LIMIT)?;
-                    self.add(bandwidth, &row, column, turn, rate(&found).ok_or("no rate")?);
+            for (column, settings) in &cases {
+                if !self.begin(turn, column) {
+                    continue;
+                }
+                let mut tasks = vec![latency(&small)];
+                tasks.extend(large.map(|bytes| stream(bytes, (8 * MIB / bytes).clamp(4, 64))));
+                for found in ours(settings, &self.work(&tasks, 500, 0.8), LIMIT)? {
+                    match found {
+                        Found::Times { bytes, p50, .. } => self.add(times, &sizes::text(bytes), column, turn, p50),
+                        Found::Rate { bytes, rate } => self.add(rates, &sizes::text(bytes), column, turn, rate),
+                        Found::Counted(_) => {}
+                    }
                 }
             }
-            Self::begin(turn, "doorbells");
-            let found = ours(&[POLL], &self.stream(64, 64), LIMIT)?;
-            let counted = counted(&found);
-            let of = |name: &str| counted.get(name).copied().unwrap_or(0) as f64;
-            let posts = of("work requests") / of("doorbells").max(1.0);
-            self.add(("A stream of 64 B messages", "figure"), "work requests a doorbell", "ours", turn, posts);
+            if self.begin(turn, "doorbells") {
+                let found = ours(&[POLL], &self.work(&[stream(64, 64)], 100, 0.5), LIMIT)?;
+                let counted = counted(&found);
+                let of = |name: &str| counted.get(name).copied().unwrap_or(0) as f64;
+                let posts = of("work requests") / of("doorbells").max(1.0);
+                self.add(others, "work requests a doorbell in a stream of 64 B messages", "value", turn, posts);
+            }
+            self.add(others, "RNR NAKs in all of this", "value", turn, risen(&before, NOT_READY));
+            if self.begin(turn, "UCX") {
+                self.ucx(turn, times, &small);
+            }
         }
-        let naks = risen(&before, NOT_READY);
-        self.add(("In all of the above", "figure"), "RNR NAKs", "all", 0, naks);
         Ok(())
     }
 
-    /// Other libraries, as far as they come up here.
-    fn peers(&mut self, turn: u32, table: (&str, &str), sizes: &[usize]) {
-        for (column, of) in [("UCX rc_verbs", ucx as fn(usize) -> Result<f64, Failure>)] {
-            for &bytes in sizes {
-                match of(bytes) {
-                    Ok(time) => self.add(table, &sizes::text(bytes), column, turn, time),
-                    Err(error) => return self.record.leave_out(format!("{column}: {error}")),
-                }
+    /// UCX, as far as it comes up here.
+    fn ucx(&mut self, turn: u32, table: (&str, &str), sizes: &[usize]) {
+        for &bytes in sizes {
+            match ucx(bytes) {
+                Ok(time) => self.add(table, &sizes::text(bytes), "UCX rc_verbs", turn, time),
+                Err(error) => return self.record.leave_out(format!("UCX rc_verbs: {error}")),
             }
         }
     }

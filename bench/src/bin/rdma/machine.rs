@@ -88,7 +88,13 @@ pub(crate) fn perftest(program: &str, bytes: usize, iterations: usize, limit: Du
         let (bytes, iterations, port) = (bytes.to_string(), iterations.to_string(), PORT.to_string());
         command.args(["-d", device, "-F", "-s", &bytes, "-n", &iterations, "-p", &port]);
     };
-    let mut server = Command::new(program);
+    // Each on a processor of its own, as rsrun places ranks.
+    let on = |processor: &str| {
+        let mut command = Command::new("taskset");
+        command.args(["-c", processor, program]);
+        command
+    };
+    let mut server = on("1");
     arguments(&mut server, DEVICES[1]);
     let mut server = Ended(server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
     let deadline = Instant::now() + limit;
@@ -101,15 +107,15 @@ pub(crate) fn perftest(program: &str, bytes: usize, iterations: usize, limit: Du
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let mut client = Command::new(program);
+    let mut client = on("0");
     arguments(&mut client, DEVICES[0]);
     client.arg(SECOND);
     let said = finish(client, limit)?;
     drop(server);
     let numbers = |line: &str| line.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>().ok();
     let rows = said.lines().filter_map(numbers);
-    let row = rows.filter(|row| row.len() >= 4 && row[0] == bytes as f64).last();
-    row.ok_or_else(|| format!("{program} has no result\n{said}").into())
+    let mut rows = rows.filter(|row| row.len() >= 4 && row[0] == bytes as f64);
+    rows.next_back().ok_or_else(|| format!("{program} has no result\n{said}").into())
 }
 
 /// Runs any program on the machine to its end; its output.

@@ -12,7 +12,7 @@ use clap::Parser;
 use rsbench::port::Failure;
 use rsbench::rdma::record::Record;
 use rsbench::rdma::report;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Size hints, loss, slow receivers and time-outs over RDMA.
 #[derive(Debug, Parser)]
@@ -29,9 +29,17 @@ struct Options {
     #[arg(long, default_value_t = 1.0)]
     effort: f64,
 
+    /// Only this of it, by the name that is shown while it is measured; may be repeated
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+
     /// Measure nothing: show the record of this file, as tables and in the other places named
     #[arg(long, value_name = "FILE")]
     show: Option<PathBuf>,
+
+    /// With --show: add what this file has (- is standard input) to the record first, as further turns
+    #[arg(long, value_name = "FILE", requires = "show")]
+    add: Option<PathBuf>,
 
     /// With --show: put the tables into this page, between the marks for the experiment
     #[arg(long, value_name = "FILE", requires = "show")]
@@ -51,14 +59,18 @@ fn main() -> Result<(), Failure> {
     }
     let options = Options::parse();
     let Some(file) = &options.show else {
-        let record = experiments::run(&options.experiment, options.turns, options.effort)?;
+        let record = experiments::run(&options.experiment, options.turns, options.effort, options.only)?;
         println!("{}", serde_json::to_string_pretty(&record)?);
         return Ok(());
     };
-    let record: Record = serde_json::from_str(&std::fs::read_to_string(file)?)
-        .map_err(|error| format!("{}: {error}", file.display()))?;
-    if record.experiment != options.experiment {
-        return Err(format!("{} is a record of '{}'", file.display(), record.experiment).into());
+    let mut record = if options.add.is_some() && !file.exists() {
+        Record::new(&options.experiment)
+    } else {
+        read(file, &options.experiment)?
+    };
+    if let Some(add) = &options.add {
+        record.append(read(add, &options.experiment)?);
+        std::fs::write(file, serde_json::to_string_pretty(&record)? + "\n")?;
     }
     print!("{}", report::tables(&record));
     if let Some(page) = &options.page {
@@ -69,4 +81,17 @@ fn main() -> Result<(), Failure> {
         std::fs::write(plot, report::svg(&record)?)?;
     }
     Ok(())
+}
+
+fn read(file: &Path, experiment: &str) -> Result<Record, Failure> {
+    let text = if file == Path::new("-") {
+        std::io::read_to_string(std::io::stdin())?
+    } else {
+        std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?
+    };
+    let record: Record = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+    if record.experiment == experiment {
+        return Ok(record);
+    }
+    Err(format!("{} is a record of '{}'", file.display(), record.experiment).into())
 }

@@ -25,10 +25,10 @@ pub(crate) enum Task {
     Flood { bytes: usize, messages: usize, computes_us: u64, every: usize },
 }
 
-/// A task, and how often.
+/// Tasks one after the other, and how often each.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Work {
-    pub(crate) task: Task,
+    pub(crate) tasks: Vec<Task>,
     pub(crate) rounds: usize,
     pub(crate) seconds: f64,
 }
@@ -63,27 +63,29 @@ pub(crate) fn run(work: &Work) -> Result<(), Failure> {
         check: false,
         transport: None,
     };
-    match &work.task {
-        Task::Latency { sizes } => {
-            for &bytes in sizes {
-                if let Some(measured) = patterns::measure(&mut port, &plan(Pattern::Latency, 1), bytes)? {
-                    say(&times(bytes, measured.samples))?;
+    for task in &work.tasks {
+        match task {
+            Task::Latency { sizes } => {
+                for &bytes in sizes {
+                    if let Some(measured) = patterns::measure(&mut port, &plan(Pattern::Latency, 1), bytes)? {
+                        say(&times(bytes, measured.samples))?;
+                    }
                 }
             }
-        }
-        Task::Stream { sizes, window } => {
-            for &bytes in sizes {
-                if let Some(measured) = patterns::measure(&mut port, &plan(Pattern::Bandwidth, *window), bytes)? {
-                    // All bytes by all time: the mean of rates would be that of the lucky rounds.
-                    let count = measured.samples.len() as f64;
-                    let rate = count / measured.samples.iter().map(|rate| 1.0 / rate).sum::<f64>();
-                    say(&Found::Rate { bytes, rate })?;
+            Task::Stream { sizes, window } => {
+                for &bytes in sizes {
+                    if let Some(measured) = patterns::measure(&mut port, &plan(Pattern::Bandwidth, *window), bytes)? {
+                        // All bytes by all time: the mean of rates would be that of the lucky rounds.
+                        let count = measured.samples.len() as f64;
+                        let rate = count / measured.samples.iter().map(|rate| 1.0 / rate).sum::<f64>();
+                        say(&Found::Rate { bytes, rate })?;
+                    }
                 }
             }
-        }
-        Task::Mixed { sizes } => mixed(&comm, sizes, work.rounds)?,
-        &Task::Flood { bytes, messages, computes_us, every } => {
-            flood(&comm, bytes, messages, Duration::from_micros(computes_us), every)?;
+            Task::Mixed { sizes } => mixed(&comm, sizes, work.rounds)?,
+            &Task::Flood { bytes, messages, computes_us, every } => {
+                flood(&comm, bytes, messages, Duration::from_micros(computes_us), every)?;
+            }
         }
     }
     if comm.rank() == 0 {
@@ -99,6 +101,7 @@ pub(crate) fn run(work: &Work) -> Result<(), Failure> {
 fn times(bytes: usize, samples: Vec<f64>) -> Found {
     let mut sorted = samples.clone();
     sorted.sort_by(f64::total_cmp);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place among the samples")]
     let at = |part: f64| sorted[((sorted.len() as f64 * part).ceil() as usize).clamp(1, sorted.len()) - 1];
     let spikes: Vec<usize> = (0..samples.len()).filter(|place| samples[*place] > 3.0 * at(0.5)).collect();
     Found::Times {

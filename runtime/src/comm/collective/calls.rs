@@ -25,7 +25,10 @@ use std::{
     collections::VecDeque,
     fmt,
     panic::Location,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -127,6 +130,8 @@ pub(in crate::comm) struct Calls {
     /// Set once calls do not fit together: no later one can be relied on.
     verdict: OnceLock<Error>,
     book: Mutex<Book>,
+    /// Calls that the program has not made: those that made memory to be shared.
+    own: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -168,12 +173,22 @@ impl Calls {
             warn: snapshot.get(keys::COLLECTIVES_WARN_AFTER),
             limit: snapshot.get(keys::COLLECTIVES_TIMEOUT),
         };
-        let (verdict, book) = (OnceLock::new(), Mutex::default());
-        Calls { context: context | 1, members, rank, patience, verdict, book }
+        let (verdict, book, own) = (OnceLock::new(), Mutex::default(), AtomicU64::new(0));
+        Calls { context: context | 1, members, rank, patience, verdict, book, own }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last `calls` calls are not the program's, on any rank.
+    pub(super) fn discount(&self, calls: u64) {
+        self.own.fetch_add(calls, Ordering::Relaxed);
+    }
+
+    /// The number of a call as people count those of their program.
+    pub(super) fn counted(&self, number: u64) -> u64 {
+        number.saturating_sub(self.own.load(Ordering::Relaxed)).saturating_add(1)
     }
 
     /// This rank in the world.
@@ -268,7 +283,7 @@ impl Calls {
         match word {
             Word::Verdict(verdict) => {
                 // Passed on, also where everybody is told: whoever hears that this rank has left shall know why.
-                if self.verdict.set(error_of(&verdict)).is_ok() {
+                if self.verdict.set(error_of(&verdict, self.counted(verdict.number))).is_ok() {
                     self.tell(engine, &Word::Verdict(verdict));
                 }
             }
@@ -303,7 +318,7 @@ impl Calls {
         let mine = (self.world_rank(), mine);
         let (first, second) = if mine.0 < other.0 { (mine, other) } else { (other, mine) };
         let verdict = Verdict { number, first, second };
-        let error = error_of(&verdict);
+        let error = error_of(&verdict, self.counted(verdict.number));
         if self.verdict.set(error.clone()).is_ok() {
             self.tell(engine, &Word::Verdict(verdict));
         }
@@ -374,10 +389,10 @@ impl Calls {
     }
 }
 
-fn error_of(verdict: &Verdict) -> Error {
-    let Verdict { number, first, second } = verdict;
+fn error_of(verdict: &Verdict, number: u64) -> Error {
+    let Verdict { first, second, .. } = verdict;
     Error::CallMismatch {
-        number: number.saturating_add(1),
+        number,
         rank: first.0 as usize,
         call: first.1.clone(),
         other_rank: second.0 as usize,

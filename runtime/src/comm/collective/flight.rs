@@ -37,6 +37,8 @@ pub(super) struct Flight {
     /// Names its buffers to the engine.
     pub(super) lender: u64,
     pending: Vec<Pending>,
+    /// Ranks of the world that have yet to come, where no message says so.
+    pub(super) absent: Vec<usize>,
     watch: Watch,
     /// A rank of the world has sent a message of another call of that number.
     accused: Option<(u64, usize)>,
@@ -135,12 +137,12 @@ impl Flight {
     pub(super) fn begin(engine: &mut Engine, calls: &Arc<Calls>, call: Call, hint: usize) -> Result<Flight> {
         let number = calls.begin(engine, call)?;
         let (calls, lender) = (Arc::clone(calls), engine.new_call());
-        let (pending, watch, accused) = (Vec::new(), Watch::default(), None);
-        Ok(Flight { calls, call, number, hint, lender, pending, watch, accused })
+        let (pending, absent, watch, accused) = (Vec::new(), Vec::new(), Watch::default(), None);
+        Ok(Flight { calls, call, number, hint, lender, pending, absent, watch, accused })
     }
 
     pub(super) fn activity(&self) -> Activity {
-        let number = u32::try_from(self.number.saturating_add(1)).unwrap_or(u32::MAX);
+        let number = u32::try_from(self.calls.counted(self.number)).unwrap_or(u32::MAX);
         Activity::Collective { operation: self.call.operation, number }
     }
 
@@ -205,14 +207,14 @@ impl Flight {
 
     /// A message has come that this rank's call of that number does not have: everyone hears what this rank's call is, and the
     /// sender, who will find the same, says what its own is.
-    fn accuse(&mut self, engine: &mut Engine, number: u64, source: usize) {
+    pub(super) fn accuse(&mut self, engine: &mut Engine, number: u64, source: usize) {
         self.accused = Some((number, source));
         self.watch.looks = 0;
         self.calls.state(engine, number, &[]);
     }
 
     /// Nothing has completed.
-    fn look(&mut self, engine: &mut Engine) -> Result<()> {
+    pub(super) fn look(&mut self, engine: &mut Engine) -> Result<()> {
         self.calls.hear(engine)?;
         // The clock is not asked by those that wait shortly.
         self.watch.looks += 1;
@@ -240,14 +242,15 @@ impl Flight {
         if due(patience.limit) {
             let (missing, _) = self.calls.missing(self.number, &self.waits_for());
             let call = self.call.to_string();
-            return Err(Error::CollectiveTimeout { call, number: self.number.saturating_add(1), waited, missing });
+            return Err(Error::CollectiveTimeout { call, number: self.calls.counted(self.number), waited, missing });
         }
         Ok(())
     }
 
     /// Ranks of the world whose messages have not come, or not gone.
     fn waits_for(&self) -> Vec<usize> {
-        let mut peers: Vec<usize> = self.pending.iter().map(|pending| pending.peer).collect();
+        let pending = self.pending.iter().map(|pending| pending.peer);
+        let mut peers: Vec<usize> = pending.chain(self.absent.iter().copied()).collect();
         peers.sort_unstable();
         peers.dedup();
         peers
@@ -263,9 +266,19 @@ impl Flight {
             self.calls.world_rank(),
             waited.as_secs(),
             self.call,
-            self.number.saturating_add(1),
+            self.calls.counted(self.number),
             crate::error::ranks(&missing),
         );
+    }
+
+    /// A rank of the world is in another call of this number.
+    pub(super) fn accuse_now(&mut self, engine: &mut Engine, source: usize) {
+        self.accuse(engine, self.number, source);
+    }
+
+    /// All is done without messages; one of another call, with its number and sender, is reported.
+    pub(super) fn complete(&self, engine: &Engine) -> Option<(u64, usize)> {
+        self.calls.complete(engine, self.number)
     }
 
     /// Gives up what is not complete: receives are withdrawn and sends are not made.

@@ -8,12 +8,14 @@
 mod calls;
 mod flight;
 mod request;
+mod together;
 mod words;
 
 pub use calls::Call;
 pub(super) use calls::Calls;
 pub use flight::Port;
 pub use request::CollectiveRequest;
+pub use together::{Room, Together};
 
 use super::Communicator;
 use crate::{

@@ -73,6 +73,17 @@ impl Message {
     }
 }
 
+/// Any bytes are a message or none; a message says the same after another trip, and each of its offers names an end or has
+/// an MTU that is none.
+#[cfg(fuzzing)]
+pub fn fuzz(bytes: &[u8]) {
+    let Some(message) = Message::from_bytes(bytes) else { return };
+    assert_eq!(Message::from_bytes(&message.to_bytes()).as_ref(), Some(&message));
+    if let Message::Offer(offers) = &message {
+        offers.iter().for_each(|offer| assert_eq!(offer.endpoint().is_some(), Mtu::from_bytes(offer.mtu).is_some()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

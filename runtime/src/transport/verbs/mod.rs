@@ -11,6 +11,9 @@ mod link;
 mod ring;
 mod settings;
 
+#[cfg(fuzzing)]
+pub use agree::fuzz;
+
 use super::{
     Departure, Direct, HeapKey, Sink, Transport,
     record::{Header, Kind, Payload},
@@ -498,7 +501,8 @@ impl Transport for Verbs {
             name: "verbs",
             inline: 0,
             eager: (ring.largest() - HEADER).min(most),
-            piece: (ring.bytes() / 8 - HEADER).min(most),
+            // A power of two, as most large messages are; with its header still less than a quarter of the ring.
+            piece: (ring.bytes() / 8).min(most),
             channels,
             direct_read: DirectRead::No("pieces are written into the receiver's ring"),
             slow_poll: false,

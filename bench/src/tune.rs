@@ -1,0 +1,181 @@
+//! `rsbench tune collectives`: measures what messages and memory cost on the ranks of a job, lets the cost formulas name
+//! the best ways to do each collective, confirms the best of them by measurement, and gives the tuning table.
+//!
+//! Runs as ranks. Costs here are time that passes: a message between two ranks while the others wait.
+
+use crate::port::Failure;
+use spmd::Communicator;
+use spmd_collectives::operators::Op;
+use spmd_collectives::prelude::*;
+use spmd_collectives::price::{Model, Network};
+use spmd_collectives::schedule::Side;
+use spmd_collectives::table::{Rule, Table};
+use spmd_collectives::tune::{TRIED, candidates, groups};
+use std::fmt::Write as _;
+use std::time::Instant;
+
+/// Bytes of messages that the constants are fitted to.
+const SIZES: [usize; 3] = [64, 64 << 10, 1 << 20];
+/// Small messages that follow each other, for what each costs its sender.
+const BURST: usize = 64;
+
+/// What was found, as text for people and as the table.
+#[derive(Clone, Debug)]
+pub struct Tuned {
+    /// The table.
+    pub table: Table,
+    /// Each trial with what was predicted and measured.
+    pub report: String,
+}
+
+/// Tunes for a job's ranks; on rank 0. `sizes` ascending; each trial runs `rounds` rounds.
+///
+/// # Errors
+/// A rank is lost, or there is one only.
+pub fn collectives(comm: &Communicator, sizes: &[usize], rounds: usize) -> Result<Option<Tuned>, Failure> {
+    if comm.size() < 2 {
+        return Err("tune on the ranks of a job: rsrun -n 96 -hostfile hosts rsbench tune collectives".into());
+    }
+    let mut table = Table { network: network(comm)?, memory: Some(memory(comm)?), rules: Vec::new() };
+    let groups = groups(comm);
+    let mut report = String::new();
+    for collective in TRIED {
+        let mut from = 0;
+        for &bytes in sizes {
+            let mut best: Option<(f64, Rule)> = None;
+            for trial in candidates(collective, &groups, bytes, &table, 2) {
+                let measured = trial.measure(comm, bytes, rounds)?;
+                let rule = trial.rule(&groups, from..=bytes, measured);
+                let _ = writeln!(
+                    report,
+                    "{collective:<12} {bytes:>10}  {:<20} predicted {:>10.1} us, measured {:>10.1} us",
+                    rule.algorithm,
+                    rule.predicted * 1e6,
+                    measured * 1e6
+                );
+                if best.as_ref().is_none_or(|(time, _)| measured < *time) {
+                    best = Some((measured, rule));
+                }
+            }
+            // The largest size stands for everything above.
+            let to = if sizes.last() == Some(&bytes) { 1 << 40 } else { bytes };
+            table.rules.extend(best.map(|(_, rule)| Rule { bytes: from..=to, ..rule }));
+            from = bytes + 1;
+        }
+    }
+    Ok((comm.rank() == 0).then_some(Tuned { table, report }))
+}
+
+/// Messages between rank 0 and another rank of its group, and one of another group; the same on all ranks.
+fn network(comm: &Communicator) -> Result<Network, Failure> {
+    let groups = groups(comm);
+    let inside = groups.members(groups.of(0)).iter().copied().find(|rank| *rank != 0);
+    let between = (0..comm.size()).find(|rank| groups.of(*rank) != groups.of(0));
+    let reduced = reduction();
+    let mut found = Network::ASSUMED;
+    for (partner, model) in [(inside, &mut found.inside), (between, &mut found.between)] {
+        let Some(partner) = partner else { continue };
+        let measured = pair(comm, partner)?;
+        // Rank 0's clock decides for all.
+        let mut numbers = [measured[0], measured[1], measured[2], reduced];
+        comm.broadcast(&mut numbers, 0)?;
+        let [latency, overhead, per_byte, per_byte_reduced] = numbers;
+        *model = Model { latency, overhead, per_byte, per_byte_reduced };
+    }
+    Ok(found)
+}
+
+/// Latency, overhead and time of a byte of messages between rank 0 and another, on rank 0.
+fn pair(comm: &Communicator, partner: usize) -> Result<[f64; 3], Failure> {
+    let rank = comm.rank();
+    comm.barrier()?;
+    let mut times = [0.0; SIZES.len()];
+    let mut overhead = 0.0;
+    if rank == 0 || rank == partner {
+        let other = if rank == 0 { partner } else { 0 };
+        for (bytes, time) in SIZES.into_iter().zip(&mut times) {
+            let mut buffer = vec![0_u8; bytes];
+            let mut all = Vec::new();
+            for _ in 0..12 {
+                let begun = Instant::now();
+                if rank == 0 {
+                    comm.send(&buffer, other, 0)?;
+                    comm.recv(&mut buffer, other, 0)?;
+                } else {
+                    comm.recv(&mut buffer, other, 0)?;
+                    comm.send(&buffer, other, 0)?;
+                }
+                all.push(begun.elapsed().as_secs_f64() / 2.0);
+            }
+            // The first ones make the connection.
+            *time = crate::measure::median(all.split_off(2)).unwrap_or(0.0);
+        }
+        let begun = Instant::now();
+        for _ in 0..BURST {
+            if rank == 0 {
+                comm.send(&[0_u8; 64], other, 1)?;
+            } else {
+                comm.recv(&mut [0_u8; 64], other, 1)?;
+            }
+        }
+        if rank == 0 {
+            comm.recv(&mut [0_u8; 1], other, 2)?;
+        } else {
+            comm.send(&[0_u8; 1], other, 2)?;
+        }
+        overhead = ((begun.elapsed().as_secs_f64() - 2.0 * times[0]) / BURST as f64).clamp(1e-9, times[0].max(1e-9));
+    }
+    comm.barrier()?;
+    let per_byte = (times[2] - times[1]) / (SIZES[2] - SIZES[1]) as f64;
+    Ok([(times[0] - overhead).max(1e-9), overhead, per_byte.max(1e-13)])
+}
+
+/// Seconds to reduce a byte.
+fn reduction() -> f64 {
+    let (mut into, operand) = (vec![1.0_f32; 1 << 16], vec![1.0_f32; 1 << 16]);
+    Sum.apply(&mut into, &operand, Side::Right);
+    let begun = Instant::now();
+    (0..8).for_each(|_| Sum.apply(&mut into, &operand, Side::Right));
+    std::hint::black_box(&into);
+    begun.elapsed().as_secs_f64() / (8 * into.len() * 4) as f64
+}
+
+/// Bytes a second that the memory of the first host carries while all its ranks add up data that is in no cache.
+fn memory(comm: &Communicator) -> Result<f64, Failure> {
+    const ELEMENTS: usize = 2 << 20;
+    const ROUNDS: usize = 3;
+    let host = comm.host_of(comm.rank());
+    let near = comm.split(Some(u32::try_from(host)?), 0)?.ok_or("every rank has a host")?;
+    let (mut into, operand) = (vec![1.0_f32; ELEMENTS], vec![1.0_f32; ELEMENTS]);
+    near.barrier()?;
+    let begun = Instant::now();
+    (0..ROUNDS).for_each(|_| Sum.apply(&mut into, &operand, Side::Right));
+    std::hint::black_box(&into);
+    near.barrier()?;
+    // Two operands are read, one is written.
+    let traffic = (near.size() * ROUNDS * 3 * ELEMENTS * 4) as f64;
+    let mut bandwidth = [traffic / begun.elapsed().as_secs_f64()];
+    comm.broadcast(&mut bandwidth, 0)?;
+    Ok(bandwidth[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_a_rule_for_every_collective_and_size_and_constants_that_were_measured() {
+        let tuned = spmd::local::Cluster::new(4)
+            .set("collectives.group_size", "2")
+            .run(|world| collectives(&world.communicator(), &[64, 4096], 2).expect("it runs"))
+            .expect("it runs");
+        assert!(tuned[1..].iter().all(Option::is_none));
+        let tuned = tuned[0].as_ref().expect("rank 0 has it");
+        assert_eq!(tuned.table.rules.len(), 2 * TRIED.len());
+        assert_ne!(tuned.table.network.inside, Network::ASSUMED.inside);
+        assert!(tuned.table.memory.is_some_and(|memory| memory > 0.0));
+        assert_eq!(tuned.report.lines().count(), 4 * TRIED.len());
+        let read = Table::parse(&tuned.table.to_string()).expect("its own text");
+        assert_eq!((read.rules[0].bytes.clone(), read.rules[1].bytes.clone()), (0..=64, 65..=1 << 40));
+    }
+}

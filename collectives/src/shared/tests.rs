@@ -1,0 +1,147 @@
+//! What the forms in shared memory promise, on threads that share a segment as processes do. Every test makes many calls
+//! of all sizes one after the other: memory that is used again too early shows as a wrong value.
+
+use crate::error::Error;
+use crate::prelude::*;
+use spmd::local::Cluster;
+use spmd::{Communicator, World};
+
+/// Around the borders between the ways: words of a line, what is left for a meeting, chunks and blocks of them.
+const LENGTHS: [usize; 12] = [0, 1, 2, 6, 7, 13, 1000, 2048, 4096, 4097, 33_000, 70_001];
+
+fn on_ranks(ranks: usize, set: &[(&str, &str)], run: impl Fn(&Communicator) + Send + Sync) {
+    let cluster = Cluster::new(ranks);
+    let cluster = set.iter().fold(cluster, |cluster, (key, value)| cluster.set(key, value));
+    cluster.run(|world: &World| run(&world.communicator())).unwrap();
+}
+
+/// The legal forms: forced, so that a fall back to messages would be an error.
+const SHARED: [(&str, &str); 4] = [
+    ("collectives.barrier", "shared"),
+    ("collectives.broadcast", "shared"),
+    ("collectives.reduce", "shared"),
+    ("collectives.all_reduce", "shared"),
+];
+
+fn value(rank: usize, index: usize, call: usize) -> u64 {
+    (rank as u64 + 1) * 1_000_003 + (index * (call + 1)) as u64
+}
+
+#[test]
+fn results_are_right_for_all_sizes_on_1_to_9_ranks_again_and_again() {
+    for ranks in 1..=9 {
+        on_ranks(ranks, &SHARED, |comm| {
+            for call in 0..3 {
+                for length in LENGTHS {
+                    let own: Vec<u64> = (0..length).map(|index| value(comm.rank(), index, call)).collect();
+                    let sums = || (0..length).map(|index| (0..ranks).map(|rank| value(rank, index, call)).sum::<u64>());
+                    let mut all = own.clone();
+                    comm.all_reduce(&mut all, Sum).unwrap();
+                    assert!(all.iter().copied().eq(sums()), "all_reduce of {length} on {ranks}");
+                    let root = (call + length) % ranks;
+                    let result = comm.reduce(&own, Sum, root).unwrap();
+                    assert_eq!(result.is_some(), comm.rank() == root);
+                    assert!(result.is_none_or(|result| result.into_iter().eq(sums())), "reduce of {length}");
+                    let mut data = if comm.rank() == root { own.clone() } else { vec![0; length] };
+                    comm.broadcast(&mut data, root).unwrap();
+                    let theirs = (0..length).map(|index| value(root, index, call));
+                    assert!(data.into_iter().eq(theirs), "broadcast of {length} from {root} of {ranks}");
+                    comm.barrier().unwrap();
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn an_operator_that_does_not_commute_is_applied_in_rank_order() {
+    // The product of 2 by 2 matrices modulo a prime.
+    type Matrix = [u32; 4];
+    let times = |a: Matrix, b: Matrix| {
+        let cell = |i: usize, j: usize| (a[2 * i] * b[j] + a[2 * i + 1] * b[2 + j]) % 251;
+        [cell(0, 0), cell(0, 1), cell(1, 0), cell(1, 1)]
+    };
+    let matrix = |rank: usize, index: usize| [1, (rank + index) as u32 % 7, rank as u32 + 2, 3];
+    for ranks in [2, 3, 5] {
+        on_ranks(ranks, &SHARED, |comm| {
+            for length in [1, 3, 900, 20_000] {
+                let own: Vec<Matrix> = (0..length).map(|index| matrix(comm.rank(), index)).collect();
+                let product =
+                    |index: usize| (1..ranks).fold(matrix(0, index), |left, rank| times(left, matrix(rank, index)));
+                let mut all = own.clone();
+                comm.all_reduce(&mut all, custom(times)).unwrap();
+                assert!((0..length).all(|index| all[index] == product(index)), "{ranks} ranks, {length}");
+                let result = comm.reduce(&own, custom(times), ranks - 1).unwrap();
+                assert!(result.is_none_or(|result| (0..length).all(|index| result[index] == product(index))));
+            }
+        });
+    }
+}
+
+#[test]
+fn all_ranks_get_the_same_bits_of_floats_and_get_them_again() {
+    for ranks in [2, 3, 7] {
+        let run = || {
+            let cluster = SHARED.iter().fold(Cluster::new(ranks), |cluster, (key, value)| cluster.set(key, value));
+            let results = cluster.run(|world: &World| {
+                let comm = world.communicator();
+                let mut data: Vec<f32> = (0..50_000).map(|index| 1.0 / (1 + comm.rank() * 77 + index) as f32).collect();
+                comm.all_reduce(&mut data, Sum).unwrap();
+                data.iter().map(|value| value.to_bits()).collect::<Vec<u32>>()
+            });
+            results.unwrap()
+        };
+        let (first, second) = (run(), run());
+        assert!(first.iter().all(|bits| *bits == first[0]) && first == second, "{ranks} ranks");
+    }
+}
+
+#[test]
+fn elements_of_odd_sizes_and_alignments_go_through_every_way() {
+    on_ranks(2, &SHARED, |comm| {
+        for length in [1, 5, 47, 48, 49, 30_000] {
+            let mut data: Vec<[u8; 3]> = (0..length).map(|index| [comm.rank() as u8, index as u8, 1]).collect();
+            comm.all_reduce(&mut data, custom(|a: [u8; 3], b: [u8; 3]| [a[0] + b[0], a[1].max(b[1]), a[2] + b[2]]))
+                .unwrap();
+            assert!(data.iter().enumerate().all(|(index, found)| *found == [1, index as u8, 2]), "{length}");
+        }
+    });
+}
+
+#[test]
+fn calls_that_do_not_fit_together_are_an_error_on_all_ranks_whichever_ways_they_take() {
+    // Lengths that take the same way, and others.
+    for (ranks, lengths) in [(2, [4, 5]), (3, [4, 5]), (3, [4, 40_000]), (3, [40_000, 50_000])] {
+        on_ranks(ranks, &[("collectives.check_after", "100ms")], |comm| {
+            let length = lengths[usize::from(comm.rank() == ranks - 1)];
+            let error = comm.all_reduce(&mut vec![1_u32; length], Sum).unwrap_err();
+            assert!(matches!(error, Error::Mismatch { .. }), "{error}");
+            let text = error.to_string();
+            assert!(lengths.iter().all(|length| text.contains(&length.to_string())), "{text}");
+        });
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_without_coming_ends_the_wait_of_the_others() {
+    for length in [1, 60_000] {
+        on_ranks(3, &[], |comm| {
+            comm.barrier().unwrap();
+            if comm.rank() > 0 {
+                let error = comm.all_reduce(&mut vec![0_u8; length], Sum).unwrap_err().to_string();
+                assert!(error.contains("all_reduce (shared)") && error.contains("rank 0"), "{error}");
+            }
+        });
+    }
+}
+
+#[test]
+fn ranks_that_may_not_share_memory_are_told_so_when_it_is_asked_for_and_send_messages_when_it_is_not() {
+    on_ranks(2, &[("transport.allow", "tcp"), ("collectives.barrier", "shared")], |comm| {
+        let text = comm.barrier().unwrap_err().to_string();
+        assert!(text.contains("barrier = shared: all ranks must be on one host and may share memory"), "{text}");
+        let mut data = [comm.rank()];
+        comm.all_reduce(&mut data, Sum).unwrap();
+        assert_eq!(data, [1]);
+    });
+}
