@@ -101,6 +101,7 @@ fn main() -> Result<(), Failure> {
         if let Some(found) = constants::measure(&world.communicator())? {
             println!("{CONSTANTS} {}", serde_json::to_string(&found)?);
         }
+        world.communicator().barrier()?;
         return Ok(());
     }
     let mut options = Options::parse();

@@ -18,7 +18,7 @@ use crate::price::{Instant, Waits, bytes};
 use crate::schedule::{Action, Schedule};
 use fabric::{AT_END, COPIED, INSIDE, INSIDE_LATENCY, REDUCED};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt;
 
 /// What all the ranks of a host, or all hosts of a rack, share.
@@ -174,6 +174,9 @@ struct Simulation<'a> {
     servers: HashMap<(Part, usize), Server>,
     messages: Vec<Message>,
     pieces: Vec<Piece>,
+    /// Messages between hosts that wait for the one before them between the same ranks: a connection carries them in order.
+    /// There is an entry, also an empty one, while one is leaving.
+    lines: HashMap<(usize, usize), VecDeque<usize>>,
     queue: BinaryHeap<Reverse<(Instant, Event)>>,
     losses: usize,
     resent: f64,
@@ -189,6 +192,7 @@ pub fn simulate(schedules: &[Schedule], element_bytes: usize, fabric: &Fabric, h
         servers: HashMap::new(),
         messages: Vec::new(),
         pieces: Vec::new(),
+        lines: HashMap::new(),
         queue: BinaryHeap::new(),
         losses: 0,
         resent: 0.0,
@@ -252,7 +256,7 @@ pub fn simulate(schedules: &[Schedule], element_bytes: usize, fabric: &Fabric, h
         let (bytes, id) = (bytes(length), run.messages.len());
         let part = (bytes / PARTS).max(SMALLEST_PART);
         run.messages.push(Message { source, destination, sent, received, bytes, part, whole: true, lost: false });
-        run.leave(now, id);
+        run.begin(now, id);
     }
     (remaining == 0).then(|| run.outcome(seconds))
 }
@@ -288,6 +292,21 @@ impl Simulation<'_> {
         self.servers.entry((Part::Processors, first)).or_default().serve(now, rank, time) + time
     }
 
+    /// A message leaves, or waits for the one before it.
+    fn begin(&mut self, now: f64, id: usize) {
+        let Message { source, destination, .. } = self.messages[id];
+        if self.hosts.of(source) == self.hosts.of(destination) {
+            return self.leave(now, id);
+        }
+        match self.lines.get_mut(&(source, destination)) {
+            Some(line) => line.push_back(id),
+            None => {
+                self.lines.insert((source, destination), VecDeque::new());
+                self.leave(now, id);
+            }
+        }
+    }
+
     /// The next part of a message passes its host's memory and link.
     fn leave(&mut self, now: f64, id: usize) {
         let Message { source, destination, sent, received, bytes: left, part, whole, .. } = self.messages[id];
@@ -311,6 +330,12 @@ impl Simulation<'_> {
             end,
             if last { Event::Complete { step: sent, rank: source } } else { Event::Leave { step: sent, message: id } },
         );
+        if last {
+            match self.lines.get_mut(&(source, destination)).and_then(VecDeque::pop_front) {
+                Some(next) => self.at(end, Event::Leave { step: self.messages[next].sent, message: next }),
+                None => drop(self.lines.remove(&(source, destination))),
+            }
+        }
         // The first packet goes on while others follow.
         self.pieces.push(Piece { message: id, bytes, first: whole, last, stage: 0, end: end + latency });
         self.at(end - time + latency, Event::Arrive { step: sent, piece: self.pieces.len() - 1 });

@@ -126,6 +126,28 @@ fn two_hops_win_where_links_are_slow_and_hosts_have_many_ranks() {
 }
 
 #[test]
+fn messages_between_two_ranks_arrive_in_order_so_that_a_chain_of_segments_is_a_pipeline() {
+    // Three hosts in a row, ten segments of 100 kB each: twelve of them one after the other, not ten twice.
+    let schedules: Vec<Schedule> = (0..3)
+        .map(|rank| {
+            let mut b = Builder::new(rank, 3, 0, 250_000);
+            for segment in (0..10).map(|index| Slice::output(index * 25_000, 25_000)) {
+                if rank > 0 {
+                    b.receive(rank - 1, segment);
+                }
+                if rank < 2 {
+                    b.send(rank + 1, segment);
+                }
+            }
+            b.finish().expect("it is a schedule")
+        })
+        .collect();
+    let fabric = Fabric { rate: 1e5, latency: 0.0, overhead: 0.0, ..SLOW };
+    let seconds = simulate(&schedules, 4, &fabric, &Groups::apart(3)).expect("it ends").seconds;
+    assert!((10.9..12.1).contains(&seconds), "{seconds}");
+}
+
+#[test]
 fn a_sweep_tries_nothing_twice_and_says_what_it_leaves_out() {
     let fabric = Fabric::ASSUMED;
     let question = Question { collective: Collective::AllReduce, ranks: 12, width: 4, bytes: 1 << 16 };

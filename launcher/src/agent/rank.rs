@@ -184,12 +184,13 @@ impl Rank {
         Ok(())
     }
 
-    /// Writes what waits for the control socket.
+    /// Writes what waits for the control socket. To a rank that has ended nothing can be written, but what it said before, that
+    /// it is done above all, is still to be read.
     pub(super) fn flush_control(&mut self) {
         if let Some(control) = &mut self.control
             && control.outgoing.flush(|bytes| Ok(rustix::io::write(&control.fd, bytes)?)).is_err()
         {
-            self.control = None;
+            control.outgoing = Outgoing::default();
         }
     }
 
