@@ -31,6 +31,7 @@ examples() {
 check() {
     step "checks, mapped" "${two[@]}" --set device.wait_limit=2s ./gpu_check
     step "checks, proxy" "${two[@]}" --set device.way=proxy --set device.wait_limit=2s ./gpu_check 16
+    step "software NIC, driven by kernels" ./gpu_nic
 }
 
 sanitize() {

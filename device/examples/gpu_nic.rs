@@ -6,7 +6,7 @@
 use spmd::prelude::*;
 use spmd_device::{
     Device, Error, Kernels, Result,
-    context::{KernelContext, PeerEntry, Way},
+    context::{KernelContext, NEAR, PeerEntry, Way},
     cudarc::driver::{CudaModule, CudaSlice, LaunchConfig, PushKernelArg, sys},
     mlx5::{Heap, SoftwareQueue},
     nic::{Access, Memory, Nic, Regions},
@@ -92,7 +92,7 @@ struct Bench {
     context: KernelContext,
     nic: Mutex<Nic>,
     _queue: SoftwareQueue,
-    _on_device: (CudaSlice<u64>, CudaSlice<u64>),
+    _on_device: [CudaSlice<u64>; 3],
 }
 
 impl Bench {
@@ -122,7 +122,12 @@ impl Bench {
             PeerEntry { queue: address(&handle, device), way: Way::Mlx5 as u32, ..PeerEntry::default() },
         ];
         let peers = stream.clone_htod(bytemuck::cast_slice::<_, u64>(&peers)).expect("copied");
+        let mut copy = stream.alloc_zeros::<u64>(size_of::<KernelContext>() / 8).expect("taken");
+        let mut near = [0; NEAR];
+        near[0] = heap;
         let context = KernelContext {
+            copy: address(&copy, device),
+            near,
             rank: 0,
             size: 2,
             heap,
@@ -132,8 +137,11 @@ impl Bench {
             collective: 0,
             ..*device.context()
         };
+        let words = bytemuck::cast_slice::<_, u64>(std::slice::from_ref(&context));
+        stream.memcpy_htod(words, &mut copy).expect("copied");
+        stream.synchronize().expect("copied");
         let nic = Mutex::new(nic);
-        Box::leak(Box::new(Bench { own, peer, context, nic, _queue: queue, _on_device: (handle, peers) }))
+        Box::leak(Box::new(Bench { own, peer, context, nic, _queue: queue, _on_device: [handle, peers, copy] }))
     }
 
     /// Runs a kernel while the NIC is polled; how many blocks said that a call failed.

@@ -78,12 +78,26 @@ __device__ __forceinline__ peer_t peer_of(const context_t &context, u32 peer) {
     return to;
 }
 
+// Where the heap of a peer is mapped; 0: it is reached in another way. `peer` is a rank. Of few ranks it is a constant of the
+// kernel; looking it up in the table after every wait, which empties the first-level cache, would double the time of a signal.
+__device__ __forceinline__ u64 base_of(const context_t &context, u32 peer) {
+    if (peer < NEAR) {
+        // Chosen and not indexed: an index would have the compiler copy the argument to memory.
+        u64 base = 0;
+#pragma unroll
+        for (u32 rank = 0; rank < NEAR; ++rank) base = peer == rank ? context.near[rank] : base;
+        return base;
+    }
+    const peer_t to = peer_of(context, peer);
+    return to.way == WAY_MAPPED ? to.base : 0;
+}
+
 // Where a peer's copy of an object of this heap is mapped; null when its heap is not mapped here, or the address is not in
 // the heap. For kernels that load and store by themselves.
 template <class T>
 __device__ __forceinline__ T *mapped(const context_t &context, T *object, u32 peer) {
     if (peer >= context.size) return nullptr;
-    const u64 offset = (u64)object - context.heap, base = peer_of(context, peer).base;
+    const u64 offset = (u64)object - context.heap, base = base_of(context, peer);
     return base == 0 || offset >= context.heap_bytes ? nullptr : reinterpret_cast<T *>(base + offset);
 }
 
@@ -161,36 +175,43 @@ __device__ __forceinline__ void raise(u64 *word, u64 value, signal_op_t op) {
     else add_relaxed(word, value);
 }
 
-// The ways that are not stores, called by one thread. Out of line and with the context by value: a reference would keep the
-// context of every caller in memory, also where peers are mapped.
-inline __device__ __noinline__ bool post_put(const context_t context, u64 offset, const void *source, u64 bytes, u32 peer) {
+// The ways that are not stores, called by one thread. Out of line, and with the address of the copy of the context that lies
+// in device memory: a reference to the caller's own would keep that in memory, also where peers are mapped.
+__device__ __forceinline__ const context_t &at(u64 copy) { return *reinterpret_cast<const context_t *>(copy); }
+
+inline __device__ __noinline__ bool post_put(u64 copy, u64 offset, const void *source, u64 bytes, u32 peer) {
+    const context_t &context = at(copy);
     const peer_t to = peer_of(context, peer);
     return to.way == WAY_PROXY  ? proxy::put(context, offset, source, bytes, peer)
            : to.way == WAY_MLX5 ? mlx5::put(context, to, offset, source, bytes, peer)
                                 : fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
 }
 
-inline __device__ __noinline__ bool post_put_signal(const context_t context, u64 offset, const void *source, u64 bytes,
+inline __device__ __noinline__ bool post_put_signal(u64 copy, u64 offset, const void *source, u64 bytes,
                                                     u64 word, u64 value, signal_op_t op, u32 peer) {
+    const context_t &context = at(copy);
     const peer_t to = peer_of(context, peer);
     return to.way == WAY_PROXY  ? proxy::put_signal(context, offset, source, bytes, word, value, op, peer)
            : to.way == WAY_MLX5 ? mlx5::put_signal(context, to, offset, source, bytes, word, value, op, peer)
                                 : fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
 }
 
-inline __device__ __noinline__ bool post_signal(const context_t context, u64 word, u64 value, signal_op_t op, u32 peer) {
+inline __device__ __noinline__ bool post_signal(u64 copy, u64 word, u64 value, signal_op_t op, u32 peer) {
+    const context_t &context = at(copy);
     const peer_t to = peer_of(context, peer);
     return to.way == WAY_PROXY  ? proxy::signal(context, word, value, op, peer)
            : to.way == WAY_MLX5 ? mlx5::signal(context, to, word, value, op, peer)
                                 : fail(context, ERROR_NO_WAY, peer, word, 8, 0);
 }
 
-inline __device__ __noinline__ bool post_get(const context_t context, void *destination, u64 offset, u64 bytes, u32 peer) {
+inline __device__ __noinline__ bool post_get(u64 copy, void *destination, u64 offset, u64 bytes, u32 peer) {
+    const context_t &context = at(copy);
     return peer_of(context, peer).way == WAY_PROXY ? proxy::get(context, destination, offset, bytes, peer)
                                                    : fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
 }
 
-inline __device__ __noinline__ bool post_quiet(const context_t context) {
+inline __device__ __noinline__ bool post_quiet(u64 copy) {
+    const context_t &context = at(copy);
     bool done = context.ring == 0 || proxy::quiet(context);
     for (u32 peer = 0; done && peer < context.size; ++peer) {
         const peer_t to = peer_of(context, peer);
@@ -206,13 +227,13 @@ __device__ inline bool put(const context_t &context, void *destination, const vo
                            Scope scope = {}) {
     u64 offset;
     if (!place(context, destination, bytes, peer, offset)) return false;
-    const peer_t to = peer_of(context, peer);
-    if (to.base != 0 && to.way == WAY_MAPPED) {
-        copy(reinterpret_cast<void *>(to.base + offset), source, bytes, scope);
+    const u64 base = base_of(context, peer);
+    if (base != 0) {
+        copy(reinterpret_cast<void *>(base + offset), source, bytes, scope);
         return true;
     }
     scope.sync();
-    return scope.all(scope.index() != 0 || post_put(context, offset, source, bytes, peer));
+    return scope.all(scope.index() != 0 || post_put(context.copy, offset, source, bytes, peer));
 }
 
 // A put, then a signal that covers it and every put to this peer before it.
@@ -221,31 +242,31 @@ __device__ inline bool put_signal(const context_t &context, void *destination, c
                                   u64 *signal, u64 value, signal_op_t op, u32 peer, Scope scope = {}) {
     u64 offset, word;
     if (!place(context, destination, bytes, peer, offset) || !place(context, signal, 8, peer, word)) return false;
-    const peer_t to = peer_of(context, peer);
-    if (to.base != 0 && to.way == WAY_MAPPED) {
-        copy(reinterpret_cast<void *>(to.base + offset), source, bytes, scope);
+    const u64 base = base_of(context, peer);
+    if (base != 0) {
+        copy(reinterpret_cast<void *>(base + offset), source, bytes, scope);
         // The barrier gathers the stores of all members, the one fence puts them before the signal.
         scope.sync();
         if (scope.index() == 0) {
             fence_system();
-            raise(reinterpret_cast<u64 *>(to.base + word), value, op);
+            raise(reinterpret_cast<u64 *>(base + word), value, op);
         }
         return true;
     }
     scope.sync();
-    return scope.all(scope.index() != 0 || post_put_signal(context, offset, source, bytes, word, value, op, peer));
+    return scope.all(scope.index() != 0 || post_put_signal(context.copy, offset, source, bytes, word, value, op, peer));
 }
 
 // Raises a signal of `peer` without any fence: it covers nothing. One thread.
 __device__ inline bool signal_relaxed(const context_t &context, u64 *signal, u64 value, signal_op_t op, u32 peer) {
     u64 word;
     if (!place(context, signal, 8, peer, word)) return false;
-    const peer_t to = peer_of(context, peer);
-    if (to.base != 0 && to.way == WAY_MAPPED) {
-        raise(reinterpret_cast<u64 *>(to.base + word), value, op);
+    const u64 base = base_of(context, peer);
+    if (base != 0) {
+        raise(reinterpret_cast<u64 *>(base + word), value, op);
         return true;
     }
-    return post_signal(context, word, value, op, peer);
+    return post_signal(context.copy, word, value, op, peer);
 }
 
 // Raises a signal of `peer` that covers every put to it before. One thread.
@@ -261,12 +282,12 @@ __device__ inline bool get(const context_t &context, void *destination, const vo
                            Scope scope = {}) {
     u64 offset;
     if (!place(context, source, bytes, peer, offset)) return false;
-    const peer_t from = peer_of(context, peer);
-    if (from.base == 0) {
+    const u64 base = base_of(context, peer);
+    if (base == 0) {
         scope.sync();
-        return scope.all(scope.index() != 0 || post_get(context, destination, offset, bytes, peer));
+        return scope.all(scope.index() != 0 || post_get(context.copy, destination, offset, bytes, peer));
     }
-    copy(destination, reinterpret_cast<const void *>(from.base + offset), bytes, scope);
+    copy(destination, reinterpret_cast<const void *>(base + offset), bytes, scope);
     scope.sync();
     return true;
 }
@@ -281,7 +302,7 @@ __device__ inline bool quiet(const context_t &context, Scope scope = {}) {
     bool done = true;
     if (scope.index() == 0) {
         fence_system();
-        done = post_quiet(context);
+        done = post_quiet(context.copy);
     }
     return scope.all(done);
 }
@@ -378,12 +399,12 @@ __device__ inline bool send_small(const context_t &context, packet_t *slot, cons
     u64 offset;
     if (!place(context, slot, small_packets(capacity) * sizeof(packet_t), peer, offset)) return false;
     if (bytes > capacity) return fail(context, ERROR_RANGE, peer, offset, bytes, capacity);
-    const peer_t to = peer_of(context, peer);
-    if (to.base == 0 || to.way != WAY_MAPPED) {
+    const u64 base = base_of(context, peer);
+    if (base == 0) {
         u64 *signal = &slot[small_packets(capacity) - 1].mark;
         return put_signal(context, slot, source, bytes, signal, mark, SIGNAL_SET, peer, scope);
     }
-    packet_t *packets = reinterpret_cast<packet_t *>(to.base + offset);
+    packet_t *packets = reinterpret_cast<packet_t *>(base + offset);
     for (u64 i = scope.index(); i * 8 < bytes; i += scope.count()) {
         store_packet(packets + i, load_small(source, i * 8, bytes), mark);
     }
@@ -396,7 +417,7 @@ __device__ inline bool receive_small(const context_t &context, void *destination
                                      u64 capacity, u64 mark, u32 peer, Scope scope = {}) {
     if (peer >= context.size) return fail(context, ERROR_RANK, ~0u, peer, context.size, 0);
     bool seen = true;
-    if (peer_of(context, peer).way != WAY_MAPPED) {
+    if (base_of(context, peer) == 0) {
         if (!wait_signal(context, &slot[small_packets(capacity) - 1].mark, AT_LEAST, mark, scope)) return false;
         copy(destination, slot, bytes, scope);
         return scope.all(true);

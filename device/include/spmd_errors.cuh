@@ -6,9 +6,13 @@
 namespace spmd {
 
 // Out of line and by value: it must cost the paths that do not fail neither registers nor instruction cache.
-inline __device__ __noinline__ bool record_error(u64 at, error_t code, u32 peer, u64 detail, u64 expected, u64 found) {
+inline __device__ __noinline__ bool record_error(u64 at, u64 claim, error_t code, u32 peer, u64 detail, u64 expected,
+                                                 u64 found) {
     auto *record = reinterpret_cast<error_record_t *>(at);
-    if (atomicCAS_system(&record->code, (u32)ERROR_NONE, (u32)code) == ERROR_NONE) {
+    // In the device's own memory: over the bus a compare-and-swap need not be one.
+    u32 *word = claim == 0 ? &record->code : reinterpret_cast<u32 *>(claim);
+    if (atomicCAS_system(word, 0u, (u32)code) == 0) {
+        record->code = code;
         record->peer = peer;
         record->detail = detail;
         record->expected = expected;
@@ -24,7 +28,7 @@ inline __device__ __noinline__ bool record_error(u64 at, error_t code, u32 peer,
 // Records the first error of this device; later ones are dropped. Always false.
 __device__ __forceinline__ bool fail(const context_t &context, error_t code, u32 peer, u64 detail, u64 expected,
                                      u64 found) {
-    return record_error(context.error, code, peer, detail, expected, found);
+    return record_error(context.error, context.claim, code, peer, detail, expected, found);
 }
 
 // The clock of a wait. Looks at the clock and at the host's wish to stop once every 1,024 polls: both cost more than a poll.

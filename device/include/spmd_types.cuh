@@ -5,7 +5,7 @@
 // SPMD_CONTEXT_VERSION on both sides.
 #pragma once
 
-#define SPMD_CONTEXT_VERSION 1u
+#define SPMD_CONTEXT_VERSION 2u
 
 namespace spmd {
 
@@ -53,7 +53,7 @@ struct peer_t {
 
 // Where the first error is kept: pinned memory of the host, so that it outlives a kernel that the driver ends.
 struct error_record_t {
-    u32 code;      //  0 one of error_t; claimed by compare-and-swap
+    u32 code;      //  0 one of error_t
     u32 peer;      //  4 rank of the peer, or ~0
     u64 detail;    //  8 see error_t
     u64 expected;  // 16
@@ -64,6 +64,9 @@ struct error_record_t {
     u32 stop;      // 44 written by the host: waits end with ERROR_STOPPED
     u64 unused[2]; // 48
 };
+
+// How many ranks have their base in the argument itself.
+constexpr u32 NEAR = 8;
 
 // The one argument of a kernel that communicates, passed by value.
 struct context_t {
@@ -78,11 +81,14 @@ struct context_t {
     u64 error;          // 48 error_record_t *
     u64 cycle_limit;    // 56 clock cycles that a wait may take; 0: no limit
     u64 collective;     // 64 spmd::collective_t *: state of the collectives of this device, else 0
-    u64 unused[7];      // 72
+    u64 claim;          // 72 u32 * in device memory: taken by whoever writes the error record; 0: its code serves for that
+    u64 copy;           // 80 const context_t *: a copy in device memory, for functions out of line
+    u64 unused[5];      // 88
+    u64 near[NEAR];     // 128 bases of the first ranks whose way is WAY_MAPPED, else 0: constants, while the table is memory
 };
 
 static_assert(sizeof(peer_t) == 32, "peer_t is 32 bytes in device/src/context.rs");
 static_assert(sizeof(error_record_t) == 64, "error_record_t is 64 bytes in device/src/context.rs");
-static_assert(sizeof(context_t) == 128, "context_t is 128 bytes in device/src/context.rs");
+static_assert(sizeof(context_t) == 192, "context_t is 192 bytes in device/src/context.rs");
 
 }  // namespace spmd

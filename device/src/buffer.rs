@@ -116,9 +116,14 @@ impl<T: Element> DeviceBuffer<T> {
     /// When there are more than the buffer has; when the driver fails.
     pub fn write(&self, data: &[T]) -> Result<()> {
         self.holds("DeviceBuffer::write", data.len())?;
-        self.device.gpu().bind()?;
-        // SAFETY: the bytes are this rank's own part of the heap, which lives as long as `self.device`.
-        unsafe { result::memcpy_htod_sync(self.address, data) }.map_err(failed("copying to the GPU"))
+        let stream = self.device.copies();
+        let copied = self.device.gpu().bind().map(|()| {
+            // Not the synchronous call: that returns when the bytes have left `data`, which is before they arrive.
+            // SAFETY: the bytes are this rank's own part of the heap, which lives as long as `self.device`; `data` is borrowed
+            // until the stream has been waited for.
+            unsafe { result::memcpy_htod_async(self.address, data, stream.cu_stream()) }
+        });
+        copied?.and_then(|()| stream.synchronize()).map_err(failed("copying to the GPU"))
     }
 
     /// Copies the front of this rank's own elements to the host.

@@ -9,7 +9,10 @@ use cudarc::driver::DeviceRepr;
 use std::fmt;
 
 /// Raised with every change of a structure of this module, here and in `spmd_types.cuh`.
-pub const CONTEXT_VERSION: u32 = 1;
+pub const CONTEXT_VERSION: u32 = 2;
+
+/// How many ranks have their base in the argument of a kernel itself.
+pub const NEAR: usize = 8;
 
 /// How the kernel reaches a peer (`way_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,8 +107,14 @@ pub struct KernelContext {
     pub cycle_limit: u64,
     /// Address of the state of the collectives, else 0.
     pub collective: u64,
+    /// Address of a word in the device's memory that whoever writes the error record takes first; 0: none.
+    pub claim: u64,
+    /// Address of a copy of this structure in the device's memory.
+    pub copy: u64,
     /// 0.
-    pub unused: [u64; 7],
+    pub unused: [u64; 5],
+    /// Bases of the first ranks that are mapped, else 0.
+    pub near: [u64; NEAR],
 }
 
 // SAFETY: plain numbers in the layout that kernels know it by.
@@ -149,6 +158,9 @@ pub const LAYOUT: &[(&str, usize, &[(&str, usize)])] = &[
             ("error", std::mem::offset_of!(KernelContext, error)),
             ("cycle_limit", std::mem::offset_of!(KernelContext, cycle_limit)),
             ("collective", std::mem::offset_of!(KernelContext, collective)),
+            ("claim", std::mem::offset_of!(KernelContext, claim)),
+            ("copy", std::mem::offset_of!(KernelContext, copy)),
+            ("near", std::mem::offset_of!(KernelContext, near)),
         ],
     ),
 ];

@@ -2,12 +2,14 @@
 //!
 //! Sets everything up once, by what `choice` decides; after that the host takes no part in what kernels do.
 
+#![expect(unsafe_code, reason = "clears a word of the GPU's memory")]
+
 use crate::{
     buffer::DeviceBuffer,
     check,
     choice::{Asked, Choice, Explanation, Facts, choose},
     collectives::State,
-    context::{CONTEXT_VERSION, ErrorRecord, KernelContext, PeerEntry, Way},
+    context::{CONTEXT_VERSION, ErrorRecord, KernelContext, NEAR, PeerEntry, Way},
     driver::{Gpu, failed},
     error::{Error, KernelError, Result},
     far::FarHeap,
@@ -16,7 +18,7 @@ use crate::{
     nvrtc::Nvrtc,
 };
 use cudarc::{
-    driver::{CudaContext, CudaModule, CudaSlice, CudaStream},
+    driver::{CudaContext, CudaModule, CudaSlice, CudaStream, result},
     nvrtc::Ptx,
 };
 use spmd::{Communicator, Element, World, config::keys, heap::layout::Layout};
@@ -46,6 +48,8 @@ struct Inner {
     communicator: Communicator,
     gpu: Gpu,
     stream: Arc<CudaStream>,
+    /// For copies between host and GPU, which wait for nothing else.
+    copies: Arc<CudaStream>,
     context: KernelContext,
     error: Pinned<ErrorRecord>,
     layout: Mutex<Layout>,
@@ -54,7 +58,10 @@ struct Inner {
     collectives: Option<State>,
     explanation: Explanation,
     nvrtc: String,
+    /// What a kernel that fails takes first; in the GPU's memory.
+    claim: CudaSlice<u32>,
     _peers: CudaSlice<u64>,
+    _copy: CudaSlice<u64>,
     // After what uses it.
     _heap: Heap,
 }
@@ -95,7 +102,13 @@ impl Device {
         let gpu = together(&communicator, Gpu::open(world.placement().gpu.as_ref(), place))?;
         let stream = gpu.context.new_stream().map_err(failed("making a stream"))?;
         let error = Pinned::new(&gpu)?;
+        let claim = stream.alloc_zeros::<u32>(1).map_err(failed("taking memory of the GPU"))?;
+        // Its own copy is filled in once everything is known.
+        let mut copy =
+            stream.alloc_zeros::<u64>(size_of::<KernelContext>() / 8).map_err(failed("taking memory of the GPU"))?;
         let mut context = KernelContext {
+            claim: address(&claim, &stream),
+            copy: address(&copy, &stream),
             version: CONTEXT_VERSION,
             rank: narrow(rank),
             size: narrow(size),
@@ -112,11 +125,14 @@ impl Device {
             match NearHeap::new(&communicator, &gpu, bytes.saturating_add(reserved))? {
                 Err(reason) => mapped = Some(Err(reason)),
                 Ok(heap) => {
-                    let peers = stream.clone_htod(bytemuck::cast_slice(&mapped_peers(&heap, size)));
-                    let peers = peers.map_err(failed("copying the table of peers to the GPU"))?;
-                    context.heap = heap.own();
-                    context.heap_bytes = heap.bytes() as u64;
-                    context.peers = address(&peers, &stream);
+                    let peers = set_peers(
+                        &mut context,
+                        &mut copy,
+                        &stream,
+                        &mapped_peers(&heap, size),
+                        heap.own(),
+                        heap.bytes(),
+                    )?;
                     mapped = Some(check::arrives(&communicator, &gpu, &stream, &context)?);
                     near = Some((heap, peers));
                 }
@@ -138,6 +154,7 @@ impl Device {
             Some((heap, peers)) => {
                 let state = State::new(&stream, context.heap, size)?;
                 context.collective = state.address();
+                put_copy(&context, &mut copy, &stream)?;
                 (Heap::Near(heap), peers, reserved, Some(state))
             }
             None => {
@@ -145,12 +162,8 @@ impl Device {
                     Some(far) => far,
                     None => FarHeap::new(&communicator, &gpu, &stream, bytes, world.placement())?,
                 };
-                let peers = stream.clone_htod(bytemuck::cast_slice(&far.peers()));
-                let peers = peers.map_err(failed("copying the table of peers to the GPU"))?;
-                context.heap = far.address();
-                context.heap_bytes = far.bytes() as u64;
-                context.peers = address(&peers, &stream);
                 context.ring = far.ring();
+                let peers = set_peers(&mut context, &mut copy, &stream, &far.peers(), far.address(), far.bytes())?;
                 (Heap::Far(Box::new(far)), peers, 0, None)
             }
         };
@@ -174,6 +187,7 @@ impl Device {
         let inner = Inner {
             nvrtc: snapshot.get(keys::DEVICE_NVRTC),
             layout: Mutex::new(Layout::new(whole - reserved)),
+            copies: gpu.context.new_stream().map_err(failed("making a stream"))?,
             communicator,
             gpu,
             stream,
@@ -182,7 +196,9 @@ impl Device {
             reserved,
             collectives,
             explanation,
+            claim,
             _peers: peers,
+            _copy: copy,
             _heap: heap,
         };
         // Nobody puts before everybody is set up.
@@ -316,6 +332,12 @@ impl Device {
             record = error.read();
         }
         error.write(ErrorRecord { stop: record.stop, ..ErrorRecord::default() });
+        self.inner.gpu.bind()?;
+        let claim = address(&self.inner.claim, &self.inner.stream);
+        // SAFETY: the word is ours; only kernels that fail write it.
+        unsafe { result::memset_d8_async(claim, 0, size_of::<u32>(), self.inner.copies.cu_stream()) }
+            .and_then(|()| self.inner.copies.synchronize())
+            .map_err(failed("clearing an error"))?;
         Err(Error::Kernel(KernelError { rank: self.inner.context.rank, record }))
     }
 
@@ -340,6 +362,10 @@ impl Device {
         &self.inner.gpu
     }
 
+    pub(crate) fn copies(&self) -> &Arc<CudaStream> {
+        &self.inner.copies
+    }
+
     pub(crate) fn collectives(&self) -> Option<&State> {
         self.inner.collectives.as_ref()
     }
@@ -356,6 +382,35 @@ fn together<T>(communicator: &Communicator, step: Result<T>) -> Result<T> {
             reason: format!("rank {rank} has no device; its own message says why"),
         }),
     }
+}
+
+/// Says in the context where the heap is and how each rank is reached, and gives the table of that, on the GPU.
+fn set_peers(
+    context: &mut KernelContext,
+    copy: &mut CudaSlice<u64>,
+    stream: &Arc<CudaStream>,
+    peers: &[PeerEntry],
+    heap: u64,
+    bytes: usize,
+) -> Result<CudaSlice<u64>> {
+    let table = stream.clone_htod(bytemuck::cast_slice::<_, u64>(peers));
+    let table = table.map_err(failed("copying the table of peers to the GPU"))?;
+    context.heap = heap;
+    context.heap_bytes = bytes as u64;
+    context.peers = address(&table, stream);
+    context.near = [0; NEAR];
+    for (near, peer) in context.near.iter_mut().zip(peers) {
+        *near = if peer.way == Way::Mapped as u32 { peer.base } else { 0 };
+    }
+    put_copy(context, copy, stream)?;
+    Ok(table)
+}
+
+/// Writes the copy of the context that lies on the GPU.
+fn put_copy(context: &KernelContext, copy: &mut CudaSlice<u64>, stream: &Arc<CudaStream>) -> Result<()> {
+    let words = bytemuck::cast_slice::<_, u64>(std::slice::from_ref(context));
+    stream.memcpy_htod(words, copy).map_err(failed("copying the context to the GPU"))?;
+    stream.synchronize().map_err(failed("copying the context to the GPU"))
 }
 
 fn mapped_peers(heap: &NearHeap, size: usize) -> Vec<PeerEntry> {
