@@ -94,6 +94,13 @@ pub trait Collectives: sealed::Sealed {
     #[track_caller]
     fn reduce_into<T: Element>(&self, data: &[T], result: Option<&mut [T]>, op: impl Op<T>, root: usize) -> Result<()>;
 
+    /// As [`reduce`](Collectives::reduce), the result where the root's data was; that of the others is left alone.
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    #[track_caller]
+    fn reduce_in_place<T: Element>(&self, data: &mut [T], op: impl Op<T>, root: usize) -> Result<()>;
+
     /// Combines the data of all ranks, element by element, in place. `data` has the same length on all ranks, and all
     /// get the same bits.
     ///
@@ -174,6 +181,14 @@ pub trait Collectives: sealed::Sealed {
     #[track_caller]
     fn all_gather_into<T: Element>(&self, data: &[T], all: &mut [T]) -> Result<()>;
 
+    /// As [`all_gather`](Collectives::all_gather), in a buffer of `size * n` elements in which this rank's own n are at their
+    /// place already.
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    #[track_caller]
+    fn all_gather_in_place<T: Element>(&self, all: &mut [T]) -> Result<()>;
+
     /// Gives each rank its block of the data of rank `root`: rank r gets elements `r * n .. (r + 1) * n` where n is the
     /// length of `block`, the same on all ranks. The root must give `data`, of `size * n` elements; the others need not.
     ///
@@ -220,6 +235,13 @@ pub trait Collectives: sealed::Sealed {
     #[track_caller]
     fn all_to_all_into<T: Element>(&self, data: &[T], received: &mut [T]) -> Result<()>;
 
+    /// As [`all_to_all`](Collectives::all_to_all), the blocks received where those sent were.
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    #[track_caller]
+    fn all_to_all_in_place<T: Element>(&self, data: &mut [T]) -> Result<()>;
+
     /// Combines the data of all ranks, element by element, and gives rank i block i of the result. `data` has the same
     /// length on all ranks, a multiple of the number of ranks.
     ///
@@ -244,6 +266,13 @@ pub trait Collectives: sealed::Sealed {
     /// See [`Collectives`].
     #[track_caller]
     fn reduce_scatter_into<T: Element>(&self, data: &[T], block: &mut [T], op: impl Op<T>) -> Result<()>;
+
+    /// As [`reduce_scatter`](Collectives::reduce_scatter), the result in the front of `data`; the rest is left alone.
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    #[track_caller]
+    fn reduce_scatter_in_place<T: Element>(&self, data: &mut [T], op: impl Op<T>) -> Result<()>;
 
     /// Combines the data of the ranks up to and with this one, element by element and in rank order, in place. `data` has
     /// the same length on all ranks.
@@ -289,6 +318,13 @@ pub trait Collectives: sealed::Sealed {
     /// See [`Collectives`].
     #[track_caller]
     fn exscan<T: Element>(&self, data: &[T], op: impl Op<T>) -> Result<Option<Vec<T>>>;
+
+    /// As [`exscan`](Collectives::exscan), in place; that of rank 0 is left alone.
+    ///
+    /// # Errors
+    /// See [`Collectives`].
+    #[track_caller]
+    fn exscan_in_place<T: Element>(&self, data: &mut [T], op: impl Op<T>) -> Result<()>;
 
     /// Gives rank `root` the data of all ranks, one after another in rank order, and how many elements each gave; the
     /// others get `None`. Every rank may give another number of elements, also none.

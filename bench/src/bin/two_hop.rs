@@ -201,7 +201,7 @@ fn rank_top_k(rounds: usize, sizes: &[usize]) -> Result<(), Failure> {
             compressed.all_reduce(&mut result)?;
             let took = begun.elapsed().as_secs_f64();
             comm.barrier()?;
-            let right = |index: usize| if index % EVERY == 0 { sum_of(index) } else { 0.0 };
+            let right = |index: usize| if index.is_multiple_of(EVERY) { sum_of(index) } else { 0.0 };
             if let Some(wrong) =
                 (0..length.min(100 * EVERY)).find(|&index| result[index].to_bits() != right(index).to_bits())
             {

@@ -29,6 +29,11 @@ impl Collectives for Communicator {
         call.run(data, call.at_root("output", result)?, Some(&op))
     }
 
+    fn reduce_in_place<T: Element>(&self, data: &mut [T], op: impl Op<T>, root: usize) -> Result<()> {
+        let own = data.to_vec();
+        self.reduce_into(&own, Some(data), op, root)
+    }
+
     fn all_reduce<T: Element>(&self, data: &mut [T], op: impl Op<T>) -> Result<()> {
         Call::new::<T>(self, Collective::AllReduce, 0, data.len()).run(&[], data, Some(&op))
     }
@@ -63,6 +68,12 @@ impl Collectives for Communicator {
         Call::new::<T>(self, Collective::AllGather, 0, data.len()).run(data, all, None)
     }
 
+    fn all_gather_in_place<T: Element>(&self, all: &mut [T]) -> Result<()> {
+        let block = block(self, Collective::AllGather, all)?;
+        let own = all[self.rank() * block..][..block].to_vec();
+        self.all_gather_into(&own, all)
+    }
+
     fn scatter<T: Element>(&self, data: Option<&[T]>, block: &mut [T], root: usize) -> Result<()> {
         let call = Call::new::<T>(self, Collective::Scatter, root, block.len());
         call.run(call.at_root("input", data)?, block, None)
@@ -79,6 +90,11 @@ impl Collectives for Communicator {
         Call::new::<T>(self, Collective::AllToAll, 0, block).run(data, received, None)
     }
 
+    fn all_to_all_in_place<T: Element>(&self, data: &mut [T]) -> Result<()> {
+        let own = data.to_vec();
+        self.all_to_all_into(&own, data)
+    }
+
     fn reduce_scatter<T: Element>(&self, data: &[T], op: impl Op<T>) -> Result<Vec<T>> {
         let mut result = bytemuck::zeroed_vec(block(self, Collective::ReduceScatter, data)?);
         self.reduce_scatter_into(data, &mut result, op)?;
@@ -88,6 +104,12 @@ impl Collectives for Communicator {
     fn reduce_scatter_into<T: Element>(&self, data: &[T], result: &mut [T], op: impl Op<T>) -> Result<()> {
         let block = block(self, Collective::ReduceScatter, data)?;
         Call::new::<T>(self, Collective::ReduceScatter, 0, block).run(data, result, Some(&op))
+    }
+
+    fn reduce_scatter_in_place<T: Element>(&self, data: &mut [T], op: impl Op<T>) -> Result<()> {
+        let block = block(self, Collective::ReduceScatter, data)?;
+        let own = data.to_vec();
+        self.reduce_scatter_into(&own, &mut data[..block], op)
     }
 
     fn scan<T: Element>(&self, data: &mut [T], op: impl Op<T>) -> Result<()> {
@@ -106,6 +128,12 @@ impl Collectives for Communicator {
         let result = before.as_deref_mut().unwrap_or_default();
         Call::new::<T>(self, Collective::Exscan, 0, data.len()).run(data, result, Some(&op))?;
         Ok(before)
+    }
+
+    fn exscan_in_place<T: Element>(&self, data: &mut [T], op: impl Op<T>) -> Result<()> {
+        let own = data.to_vec();
+        let result = if self.rank() > 0 { data } else { &mut [] };
+        Call::new::<T>(self, Collective::Exscan, 0, own.len()).run(&own, result, Some(&op))
     }
 
     fn gather_v<T: Element>(&self, data: &[T], root: usize) -> Result<Option<(Vec<T>, Vec<usize>)>> {

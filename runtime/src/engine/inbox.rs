@@ -51,6 +51,11 @@ impl Sink for Inbox<'_> {
         Ok(self.core.begin(peer, header))
     }
 
+    #[inline]
+    fn is_served(&mut self) -> bool {
+        self.buffers.awaited().is_some_and(|(awaited, _)| awaited.done.is_some())
+    }
+
     fn departed(&mut self, peer: usize, departure: Departure) {
         let counts_from = Instant::now() + self.keep_back;
         if self.departed[peer].is_none() {

@@ -30,6 +30,10 @@ pub(crate) trait Sink {
     /// A whole message ([`record::Kind::Eager`]) of which only the beginning is here. When a receive waits for it, its
     /// name: the message is then delivered as pieces for that. `None`: it must be delivered whole.
     fn begin(&mut self, peer: usize, header: &Header) -> Result<Option<u64>>;
+    /// Whether the call that makes progress has what it waits for: what has come after that may stay where it is.
+    fn is_served(&mut self) -> bool {
+        false
+    }
     /// Nothing more will come from `peer` and nothing more reaches it.
     fn departed(&mut self, peer: usize, departure: Departure);
 }

@@ -56,6 +56,8 @@ pub(crate) struct SharedMemory {
     /// Places whose lane to us is in use. Others are not looked at: that alone would make the kernel find memory for
     /// them, and there are as many as pairs of ranks.
     active: Vec<usize>,
+    /// Which of `active` is looked at first: one after the other, so that none has to wait for all others to be empty.
+    first: usize,
     /// Those of `active`, as the segment says it: in words of 64 places.
     announced: Vec<u64>,
     wake: Vec<OwnedFd>,
@@ -137,6 +139,7 @@ impl SharedMemory {
             local_of,
             peers,
             active: Vec::new(),
+            first: 0,
             announced,
             wake,
             direct_read,
@@ -258,11 +261,13 @@ impl Transport for SharedMemory {
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<bool> {
         let mut moved = false;
         self.find_active();
-        for at in 0..self.active.len() {
+        let (first, mut served) = (self.first, false);
+        for at in (first..self.active.len()).chain(0..first) {
             let place = self.active[at];
             let Some(Peer { rank, inn: Some(lane), stores, long, .. }) = self.peers[place].as_mut() else { continue };
             let (mut taken, mut released) = (0, false);
             while taken < BURST
+                && !served
                 && let Some(cell) = lane.peek()
             {
                 let bytes = payload_of(&cell);
@@ -280,6 +285,7 @@ impl Transport for SharedMemory {
                     }
                 }
                 taken += 1;
+                served = sink.is_served();
             }
             if taken > 0 {
                 moved = true;
@@ -288,6 +294,10 @@ impl Transport for SharedMemory {
                     // It may sleep because its lane was full.
                     self.wake(place)?;
                 }
+            }
+            if served {
+                self.first = (at + 1) % self.active.len();
+                break;
             }
         }
         self.since_look += 1;

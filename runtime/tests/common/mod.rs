@@ -14,6 +14,8 @@ pub(crate) fn clusters(ranks: usize) -> Vec<(&'static str, Cluster)> {
         ("shm, everything by rendezvous", Cluster::new(ranks).set("eager.limit", "0")),
         ("shm, read directly", Cluster::new(ranks).set("shm.direct_read", "always").set("eager.limit", "64")),
         ("shm, sleeping", Cluster::new(ranks).set("wait.policy", "sleep")),
+        // Ranks with a processor of their own sleep behind barriers that they make for all.
+        ("shm, sleeping soon", Cluster::new(ranks).set("wait.spin", "1us")),
         ("tcp", Cluster::new(ranks).set("transport.allow", "tcp")),
         (
             "tcp, everything by rendezvous",

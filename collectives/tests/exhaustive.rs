@@ -1,0 +1,134 @@
+//! Every collective by every algorithm gives what a loop over all ranks gives, on every transport, with and without faults; the
+//! bits of floats are the same on all ranks and whatever the transport does.
+//!
+//! The short form is part of the ordinary tests. The long form, of 1 to 17 ranks:
+//!
+//!     cargo test --release -p spmd-collectives --test exhaustive -- --ignored every
+//!
+//! With processes as ranks, where `PROGRAM` is the program that cargo names for `--no-run`:
+//!
+//!     rsrun -n 5 --set transport.allow=shm PROGRAM --ignored --exact as_a_rank_of_a_job
+
+mod bodies;
+
+use bodies::every_collective;
+use spmd::World;
+use spmd::local::Cluster;
+use spmd_collectives::algorithms::{Algorithm, Collective, Restriction};
+use spmd_collectives::groups::Groups;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Transport, and seed of faults (0: none).
+const WAYS: [(&str, &str); 4] = [("shm", "0"), ("tcp", "0"), ("shm", "3"), ("tcp", "4")];
+
+/// The legal algorithm number `turn` of a collective, counted round; of those in two hops where there are two levels.
+fn turn(collective: Collective, groups: &Groups, turn: usize) -> &'static Algorithm {
+    let legal = meant_for(collective, groups);
+    legal[turn % legal.len()]
+}
+
+fn meant_for(collective: Collective, groups: &Groups) -> Vec<&'static Algorithm> {
+    let mut legal: Vec<&Algorithm> =
+        collective.algorithms().iter().filter(|algorithm| algorithm.forbidden(groups, true).is_none()).collect();
+    let in_two_hops = |algorithm: &&Algorithm| algorithm.restrictions.contains(&Restriction::TwoLevels);
+    if legal.iter().any(in_two_hops) {
+        legal.retain(in_two_hops);
+    }
+    legal
+}
+
+/// As many turns as the collective with the most algorithms needs.
+fn turns(groups: &Groups) -> usize {
+    let counts = Collective::ALL.into_iter().map(|collective| meant_for(collective, groups).len());
+    counts.max().unwrap_or(1).max(if groups.are_two_levels() { 2 } else { 1 })
+}
+
+/// Every collective once, each by its algorithm number `now`; what the floats came to on each rank.
+fn once(
+    (transport, faults): (&str, &str),
+    groups: &Groups,
+    now: usize,
+    lengths: &[usize],
+    roots: &[usize],
+) -> Vec<u64> {
+    let size = groups.size();
+    let mut cluster = Cluster::new(size)
+        .set("transport.allow", transport)
+        .set("faulty.seed", faults)
+        .set("collectives.group_size", &groups.widths().1.to_string())
+        .set("collectives.leaders", &(1 + now % 2).to_string());
+    for collective in Collective::ALL {
+        cluster = cluster.set(&format!("collectives.{collective}"), turn(collective, groups, now).name);
+    }
+    let keeps_order = |collective| turn(collective, groups, now).keeps_rank_order(groups);
+    let bits = cluster.run(|world| every_collective(&world.communicator(), lengths, roots, keeps_order)).unwrap();
+    let names: Vec<&str> = Collective::ALL.into_iter().map(|collective| turn(collective, groups, now).name).collect();
+    for (rank, [_, everywhere]) in bits.iter().enumerate() {
+        assert_eq!(*everywhere, bits[0][1], "{size} ranks over {transport}, {names:?}: other bits on rank {rank}");
+    }
+    bits.into_iter().flatten().collect()
+}
+
+/// All ranks in one group, and for some numbers of ranks groups of three.
+fn divisions(size: usize) -> Vec<Groups> {
+    let mut divisions = vec![Groups::together(size)];
+    if [4, 5, 8, 13, 17].contains(&size) {
+        divisions.push(Groups::every(size, 3));
+    }
+    divisions
+}
+
+/// Numbers that look drawn, the same in every run.
+fn drawn(size: usize, now: usize, below: usize) -> usize {
+    let mixed = (size as u64 * 1_000_003 + now as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    usize::try_from(mixed >> 33).unwrap_or(0) % below
+}
+
+#[test]
+fn every_algorithm_gives_the_reference_s_result_on_a_few_ranks_and_transports_in_turn() {
+    for size in [1, 2, 3, 4, 5, 8] {
+        for groups in divisions(size) {
+            for now in 0..turns(&groups) {
+                let lengths = [0, 1, size - 1, size + 1, 1025];
+                once(WAYS[(size + now) % WAYS.len()], &groups, now, &lengths, &[0, size - 1]);
+            }
+        }
+    }
+}
+
+/// All of it; what is printed tells how far it is.
+#[test]
+#[ignore = "takes minutes: 1 to 17 ranks on every transport"]
+fn every_algorithm_gives_the_reference_s_result_on_1_to_17_ranks_and_every_transport() {
+    let begun = Instant::now();
+    let mut runs = 0;
+    for size in 1..=17 {
+        // Whatever the transport and its faults, the same algorithm gives the same bits.
+        let mut bits: BTreeMap<(usize, usize), Vec<u64>> = BTreeMap::new();
+        for (number, groups) in divisions(size).iter().enumerate() {
+            for now in 0..turns(groups) {
+                let mut lengths = bodies::lengths(size);
+                lengths.push(drawn(size, now, 3000));
+                for way in WAYS {
+                    let found = once(way, groups, now, &lengths, &[0, size / 2, size - 1]);
+                    runs += 1;
+                    let first = bits.entry((number, now)).or_insert_with(|| found.clone());
+                    assert_eq!(*first, found, "{size} ranks, turn {now}: other bits over {way:?}");
+                }
+            }
+        }
+        eprintln!("{size} ranks: {runs} runs, {:.0} s", begun.elapsed().as_secs_f64());
+    }
+}
+
+/// Under `rsrun`: every collective, by the algorithms that the job's settings choose. Alone it is a world of one rank.
+#[test]
+#[ignore = "for rsrun: see the top of the file"]
+fn as_a_rank_of_a_job() {
+    let world = World::init().unwrap();
+    let comm = world.communicator();
+    let size = comm.size();
+    // The choice for an operator that needs rank order is another than for one that does not: always right.
+    every_collective(&comm, &bodies::lengths(size), &[0, size / 2, size - 1], |_| true);
+}
