@@ -13,7 +13,7 @@ use spmd_device::cudarc::driver::{LaunchConfig, PushKernelArg};
 use spmd_device::{Device, Kernels};
 use std::time::Instant;
 
-const BLOCKS: usize = 16;
+const BLOCKS: u32 = 16;
 const WORDS: usize = 4096;
 const ROUNDS: u64 = 500;
 
@@ -25,14 +25,15 @@ fn main() -> spmd_device::Result<()> {
     let module = device.load(Kernels::Ptx(include_str!("device_put.ptx")))?;
     let ring = module.load_function("ring").expect("the kernel is in the file");
 
-    let (slots, source) = (device.alloc::<i32>(BLOCKS * 2 * WORDS)?, device.alloc::<i32>(BLOCKS * 2 * WORDS)?);
-    let (arrived, taken) = (device.alloc::<u64>(BLOCKS)?, device.alloc::<u64>(BLOCKS)?);
+    let blocks = BLOCKS as usize;
+    let (slots, source) = (device.alloc::<i32>(blocks * 2 * WORDS)?, device.alloc::<i32>(blocks * 2 * WORDS)?);
+    let (arrived, taken) = (device.alloc::<u64>(blocks)?, device.alloc::<u64>(blocks)?);
     let wrong = device.alloc::<u64>(1)?;
     let words = WORDS as u64;
     let mut launch = device.stream().launch_builder(&ring);
     launch.arg(device.context()).arg(slots.argument()).arg(source.argument()).arg(&words);
     launch.arg(arrived.argument()).arg(taken.argument()).arg(&ROUNDS).arg(wrong.argument());
-    let shape = LaunchConfig { grid_dim: (BLOCKS as u32, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 };
+    let shape = LaunchConfig { grid_dim: (BLOCKS, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 };
     let begun = Instant::now();
     // SAFETY: the arguments are those of the kernel.
     unsafe { launch.launch(shape) }.expect("the kernel starts");
@@ -45,7 +46,7 @@ fn main() -> spmd_device::Result<()> {
     assert_eq!(errors[0], 0, "words that are not what the left neighbour put");
     if comm.rank() == 0 {
         print!("{}", device.explain());
-        let bytes = BLOCKS as u64 * words * 4 * ROUNDS;
+        let bytes = u64::from(BLOCKS) * words * 4 * ROUNDS;
         println!("{ROUNDS} rounds of {BLOCKS} blocks round {} ranks: every word right", comm.size());
         println!("{bytes} bytes from each rank in {seconds:.3} s");
     }

@@ -6,6 +6,7 @@
 //! the step. The host launches it once an epoch and looks at nothing but the end.
 
 #![expect(unsafe_code, reason = "launches kernels")]
+#![expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "there are a few thousand images")]
 
 use spmd::prelude::*;
 use spmd_collectives::prelude::*;

@@ -3,6 +3,7 @@
 //! Every offset and length with canaries, order under random delays, small messages, errors, and every collective against
 //! the host. Ends with exit code 1 when anything is wrong.
 
+#![expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "small numbers")]
 #![expect(unsafe_code, reason = "launches kernels")]
 
 use cudarc::driver::{CudaFunction, CudaModule, LaunchConfig, PushKernelArg, sys};

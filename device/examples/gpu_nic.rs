@@ -1,6 +1,7 @@
 //! Drives the software NIC by a real kernel: entries and doorbells that a GPU writes are fetched, checked and carried out by a
 //! reader of the published formats. `device/run.sh` starts it; it takes one GPU and no launcher.
 
+#![expect(clippy::cast_possible_truncation, reason = "GPUs are on hosts of 64 bits")]
 #![expect(unsafe_code, reason = "launches kernels, and registers memory with the driver")]
 
 use spmd::prelude::*;
@@ -35,13 +36,13 @@ fn main() -> Result<()> {
     let mut wrong = 0;
     for (blocks, inline) in [(64, 28), (1024, 92), (32_768, 8)] {
         let bench = Bench::new(&device, blocks, inline);
-        for (scope, threads) in [(0, 128_u32), (1, 32)] {
+        for (scope, threads) in [(0_u64, 128), (1, 32)] {
             bench.own.write(0, &[0xCC; FIELDS]);
             bench.peer.write(0, &vec![0xCC; FIELDS]);
             let source: Vec<u8> = (0..512).map(|i| u8::try_from((i * 7 + scope * 13) % 251).expect("small")).collect();
             bench.own.write(SOURCE, &source);
             let at = |offset: usize| bench.context.heap + offset as u64;
-            let arguments = [at(0), at(SOURCE), CASES, scope as u64];
+            let arguments = [at(0), at(SOURCE), CASES, scope];
             let failed = bench.run(&device, &module, "nic_puts", 64, threads, &arguments)?;
             let differ = bench.compare(&source);
             println!(

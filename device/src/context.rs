@@ -121,7 +121,7 @@ pub struct KernelContext {
 unsafe impl DeviceRepr for KernelContext {}
 
 /// Every structure that is shared with kernels, its size, and the offset of each field: `[(structure, bytes, [(field, offset)])]`.
-pub const LAYOUT: &[(&str, usize, &[(&str, usize)])] = &[
+pub const LAYOUT: &[(&str, usize, Fields)] = &[
     fields::<PeerEntry>(
         "peer_t",
         &[
@@ -165,9 +165,9 @@ pub const LAYOUT: &[(&str, usize, &[(&str, usize)])] = &[
     ),
 ];
 
-const fn fields<T>(
-    name: &'static str,
-    fields: &'static [(&'static str, usize)],
-) -> (&'static str, usize, &'static [(&'static str, usize)]) {
+/// Names and offsets of a structure's fields.
+pub type Fields = &'static [(&'static str, usize)];
+
+const fn fields<T>(name: &'static str, fields: Fields) -> (&'static str, usize, Fields) {
     (name, size_of::<T>(), fields)
 }

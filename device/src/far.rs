@@ -117,7 +117,7 @@ impl FarHeap {
 }
 
 /// How the proxy reads what kernels put from outside the heap: by the GPU's copy engine, on a stream that waits for nothing.
-fn fetch(gpu: &Gpu) -> Result<Box<dyn FnMut(u64, &mut [u8]) -> std::result::Result<(), String> + Send>> {
+fn fetch(gpu: &Gpu) -> Result<crate::proxy::Fetch> {
     let stream = gpu.context.new_stream().map_err(failed("making a stream"))?;
     Ok(Box::new(move |from, to| {
         let copied = stream.context().bind_to_thread().and_then(|()| {

@@ -34,7 +34,7 @@ impl NearHeap {
         let all_bytes = near.all_gather(&[bytes as u64])?;
         if let Some(rank) = all_bytes.iter().position(|other| *other != bytes as u64) {
             let reason = format!("the GPU of rank {rank} has other page sizes than that of rank {}", near.rank());
-            return Ok(agree(near, Err::<Self, _>(Error::Way { way: "mapped".into(), reason }))?);
+            return agree(near, Err(Error::Way { way: "mapped".into(), reason }));
         }
         let descriptors = match agree(near, exchange::descriptors(near, descriptor.as_fd()))? {
             Ok(descriptors) => descriptors,

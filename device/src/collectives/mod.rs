@@ -193,7 +193,8 @@ impl Device {
         }
         let [one_shot, two_shot] = state.kernels::<T>(self.cuda())?;
         let processors = self.gpu().processors()?;
-        let (blocks, threads) = algorithm.shape(size, bytes, processors.min(MAX_BLOCKS as u32));
+        let (blocks, threads) =
+            algorithm.shape(size, bytes, processors.min(u32::try_from(MAX_BLOCKS).unwrap_or(u32::MAX)));
         let launch = LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: 0 };
         let (bytes, op) = (bytes as u64, op as u32);
         let launched = match algorithm {
