@@ -97,8 +97,8 @@ pub fn broadcast(b: &mut Builder, group: &Group<'_>, root: usize, data: Slice, s
     let pieces = halves.map(|half| broadcast::pieces(half, segment).collect::<Vec<Slice>>());
     let is_source = group.rank() == root;
     for turn in 0..pieces[0].len().max(pieces[1].len()) {
-        for half in 0..2 {
-            let Some(&piece) = pieces[half].get(turn) else { continue };
+        for (half, pieces) in pieces.iter().enumerate() {
+            let Some(&piece) = pieces.get(turn) else { continue };
             let (Node { parent, left, right }, is_root) = place(group, half == 1);
             let top = (node_root(size) + size - half) % size;
             if is_source && top != root {

@@ -16,15 +16,14 @@ pub(super) fn children(v: usize, size: usize, radix: usize) -> Vec<usize> {
 
 /// The parent of position `v`; `None` for the root.
 pub(super) fn parent(v: usize, radix: usize) -> Option<usize> {
+    if v == 0 {
+        return None;
+    }
     let mut power = 1;
-    while v > 0 {
-        let digit = v / power % radix;
-        if digit > 0 {
-            return Some(v - digit * power);
-        }
+    while v.is_multiple_of(power * radix) {
         power *= radix;
     }
-    None
+    Some(v - v / power % radix * power)
 }
 
 #[cfg(test)]

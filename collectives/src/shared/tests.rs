@@ -1,6 +1,8 @@
 //! What the forms in shared memory promise, on threads that share a segment as processes do. Every test makes many calls
 //! of all sizes one after the other: memory that is used again too early shows as a wrong value.
 
+#![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers as data")]
+
 use crate::error::Error;
 use crate::prelude::*;
 use spmd::local::Cluster;

@@ -78,7 +78,8 @@ impl Communicator {
 
     pub(super) fn run_by_hint<M: Machine>(&self, call: Call, hint: usize, machine: &mut M) -> Result<()> {
         let runtime = self.runtime();
-        let flight = Flight::begin(&mut runtime.lock(), &self.inner.calls, call, hint)?;
+        let flight = Flight::begin(&mut runtime.lock(), &self.inner.calls, call, hint);
+        let flight = flight.inspect_err(|error| self.send_off(error))?;
         let mut flight = Guard { communicator: self, flight, over: false };
         let (activity, lender) = (flight.flight.activity(), flight.flight.lender);
         let _span = runtime.span(What::Call(activity));

@@ -72,7 +72,14 @@ impl<R> CollectiveRequest<R> {
     ) -> Result<Self> {
         let hint = communicator.inner.hint.of_message();
         let mut engine = communicator.runtime().lock();
-        let flight = Flight::begin(&mut engine, &communicator.inner.calls, call, hint)?;
+        let flight = match Flight::begin(&mut engine, &communicator.inner.calls, call, hint) {
+            Ok(flight) => flight,
+            Err(error) => {
+                drop(engine);
+                communicator.send_off(&error);
+                return Err(error);
+            }
+        };
         let id = engine.start_task(Box::new(Underway { flight, machine }));
         let finish: Finish<R> = Box::new(|task| finish(task.map(machine_of)));
         let request = CollectiveRequest { communicator: communicator.clone(), id, finish: Some(finish) };

@@ -140,7 +140,8 @@ impl Communicator {
     /// # Errors
     /// [`Error::CallMismatch`] when the calls of ranks were found not to fit together.
     pub fn together(&self, call: Call) -> Result<Together<'_>> {
-        let flight = Flight::begin(&mut self.runtime().lock(), &self.inner.calls, call, 0)?;
+        let flight = Flight::begin(&mut self.runtime().lock(), &self.inner.calls, call, 0);
+        let flight = flight.inspect_err(|error| self.send_off(error))?;
         Ok(Together { communicator: self, flight, over: false })
     }
 }
@@ -166,7 +167,11 @@ impl Together<'_> {
             let mut engine = runtime.lock();
             let members = self.communicator.inner.members.iter().enumerate();
             self.flight.absent = members.filter(|(rank, _)| missing(*rank)).map(|(_, world)| *world).collect();
-            self.flight.look(&mut engine)?;
+            if let Err(error) = self.flight.look(&mut engine) {
+                drop(engine);
+                self.communicator.send_off(&error);
+                return Err(error);
+            }
             for peer in &self.flight.absent {
                 // It may have come and left since we looked.
                 if let Err(error) = engine.check(*peer, "a collective")
