@@ -188,11 +188,11 @@ fn tags_and_times_stand_at_line_starts_and_a_cut_line_is_marked() {
 #[test]
 fn each_rank_s_output_goes_to_files_of_its_own() {
     let place = Place::new();
-    for (tee, shown) in [(None, vec![]), (Some("--tee"), vec!["[0] out 0", "[1] out 1", "[2] out 2"])] {
+    for (tee, shown) in [(&[][..], vec![]), (&["--tee", "--tag"], vec!["[0] out 0", "[1] out 1", "[2] out 2"])] {
         let folder = place.home.path().join("deep/er");
         let mut command = far(&place);
         command.arg("--output-dir").arg(&folder).args(tee);
-        command.args(["--output-overwrite", "--tag", "-n", "3", "sh", "-c"]);
+        command.args(["--output-overwrite", "-n", "3", "sh", "-c"]);
         command.arg("echo out $SPMD_RANK; test $SPMD_RANK = 1 || printf err >&2");
         let ended = finish(start(&mut command)).success();
         assert_eq!(ended.lines(), shown);
