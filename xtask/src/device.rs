@@ -40,6 +40,9 @@ pub(crate) fn pack(folder: &Path) -> Result<()> {
         copy(&root().join("device/peers").join(name), &peers.join(name))?;
     }
     copy(&root().join("device/run.sh"), &folder.join("run.sh"))?;
+    // Without line tables: a fifth of the size.
+    let programs = EXAMPLES.iter().flat_map(|(_, names)| *names).chain(&["rsrun"]);
+    interrupts.run(Command::new("strip").arg("--strip-debug").args(programs.map(|name| folder.join(name))))?;
     println!("device: {0} is complete; on a machine with two GPUs: {0}/run.sh", folder.display());
     Ok(())
 }
