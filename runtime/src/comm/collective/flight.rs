@@ -276,6 +276,11 @@ impl Flight {
         self.accuse(engine, self.number, source);
     }
 
+    /// Whether this is one of the calls, one in sixteen, that make progress although they need none.
+    pub(super) fn takes_its_turn(&self) -> bool {
+        self.number.is_multiple_of(16)
+    }
+
     /// All is done without messages; one of another call, with its number and sender, is reported.
     pub(super) fn complete(&self, engine: &Engine) -> Option<(u64, usize)> {
         self.calls.complete(engine, self.number)
