@@ -511,7 +511,8 @@ mod tests {
         for (turn, length) in (0_u8..).zip(lengths) {
             for shift in [0, 1, 63, 64, 777] {
                 for stores in [Stores::PastCache, Stores::IntoCache] {
-                    let sent: Vec<u8> = (0..=u8::MAX).map(|at| at.wrapping_mul(31) ^ turn).cycle().take(length).collect();
+                    let sent: Vec<u8> =
+                        (0..=u8::MAX).map(|at| at.wrapping_mul(31) ^ turn).cycle().take(length).collect();
                     lane.write(shift, &sent, stores);
                     let mut room = vec![0xee; length + 2];
                     lane.read(shift, &mut room[1..=length]);
