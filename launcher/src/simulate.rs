@@ -50,12 +50,16 @@ pub fn run(options: &SimulateOptions) -> Result<String, Failure> {
 fn fabric(options: &SimulateOptions) -> Fabric {
     Fabric {
         rate: options.rate,
+        crowded: options.crowded.unwrap_or(options.rate).min(options.rate),
         latency: options.latency,
         overhead: options.overhead,
         queue: options.queue.map_or(f64::INFINITY, |packets| f64::from(packets) * 1514.0),
+        burst: options.burst as f64,
+        timeout: options.timeout,
         racks: options.rack.map(|hosts| Racks { hosts: hosts as usize, oversubscription: options.oversubscription }),
         memory: options.memory,
         machine: options.machine,
+        ..Fabric::ASSUMED
     }
 }
 

@@ -67,7 +67,7 @@ struct Options {
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 
-    /// Measure nothing, show the record
+    /// Measure nothing, predict anew and show the record
     #[arg(long, requires = "record")]
     show: bool,
 }
@@ -122,18 +122,15 @@ fn main() -> Result<(), Failure> {
         std::fs::remove_dir_all(&folder)?;
         result?;
     }
+    predict::all(&mut record);
+    keep(&options, &record)?;
     println!(
         "{} hosts of {} ranks; ms, in brackets how many times as long as two hops, pipelined",
         record.hosts, record.ranks_a_host
     );
     print!("{}\n{}", report::table(&record), report::predictions(&record));
     if let Some(constants) = &record.constants {
-        println!(
-            "to simulate these hosts: rsrun simulate --rate {:.1}Mbit --latency {:.0}us --overhead 0us --machine {} ...",
-            constants.rate * 8e-6,
-            constants.latency * 1e6,
-            constants.option()
-        );
+        println!("to simulate these hosts: rsrun simulate {} ...", constants.options());
     }
     if let Some(path) = &options.plot {
         std::fs::write(path, report::svg(&record)?).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -229,46 +226,43 @@ fn measure(options: &Options, own: &Path, folder: &Path, hosts: &Hosts, record: 
     eprintln!("constants of these hosts");
     record.constants = Some(starter.constants(options)?);
     std::fs::write(starter.table(), predict::table(record).to_string())?;
-    let mut left_out: Vec<String> = Vec::new();
+    // What did not finish, with the size from which on it is not tried again.
+    let mut left_out: Vec<(String, usize)> = Vec::new();
     let mut failed = 0;
     for turn in 0..options.turns {
         for case in CASES.iter().filter(wanted) {
             let up_to = if options.quick && case.is_slow() { case.up_to / 8 } else { case.up_to };
             let sizes: Vec<usize> = sizes.iter().copied().filter(|bytes| *bytes <= up_to).collect();
-            if left_out.contains(&case.title()) || sizes.is_empty() {
-                continue;
-            }
-            eprintln!("turn {} of {}: {}", turn + 1, options.turns, case.title());
-            let Some(start) = starter.start(case, record.hosts, options.width)? else {
-                eprintln!("    left out: its launcher or compiler is not installed (cargo xtask peers setup openmpi)");
-                left_out.push(case.title());
-                continue;
-            };
-            match once(options, case, start, &sizes) {
-                Ok(found) => found.into_iter().for_each(|(bytes, seconds)| record.add(case, bytes, seconds)),
-                Err(error) if !matches!(case.library, Library::OpenMpi(_)) => {
-                    eprintln!("    failed: {error}");
-                    failed += 1;
+            // A peer may take too long for some of them only.
+            let is_peer = matches!(case.library, Library::OpenMpi(_));
+            for sizes in sizes.chunks(if is_peer { 1 } else { sizes.len().max(1) }) {
+                if left_out.iter().any(|(title, from)| *title == case.title() && sizes[0] >= *from) {
+                    continue;
                 }
-                Err(error) => {
-                    eprintln!("    left out: {error}");
-                    left_out.push(case.title());
+                let shown: Vec<String> = sizes.iter().map(|bytes| sizes::text(*bytes)).collect();
+                eprintln!("turn {} of {}: {}, {}", turn + 1, options.turns, case.title(), shown.join(", "));
+                let Some(start) = starter.start(case, record.hosts, options.width)? else {
+                    eprintln!(
+                        "    left out: its launcher or compiler is not installed (cargo xtask peers setup openmpi)"
+                    );
+                    left_out.push((case.title(), 0));
+                    continue;
+                };
+                match once(options, case, start, sizes) {
+                    Ok(found) => found.into_iter().for_each(|(bytes, seconds)| record.add(case, bytes, seconds)),
+                    Err(error) if !is_peer => {
+                        eprintln!("    failed: {error}");
+                        failed += 1;
+                    }
+                    Err(error) => {
+                        eprintln!("    left out: {error}");
+                        left_out.push((case.title(), sizes[0]));
+                    }
                 }
-            }
-            keep(options, record)?;
-        }
-    }
-    eprintln!("predictions");
-    for case in CASES {
-        for bytes in record.sizes() {
-            let predicted = record.row(case, bytes).and_then(|_| predict::predict(record, case, bytes));
-            let title = case.title();
-            if let Some(row) = record.rows.iter_mut().find(|row| row.case == title && row.bytes == bytes) {
-                row.predicted = predicted;
+                keep(options, record)?;
             }
         }
     }
-    keep(options, record)?;
     // Times that others have are worth keeping.
     if failed > 0 { Err(format!("{failed} of our own runs failed").into()) } else { Ok(()) }
 }
@@ -302,6 +296,7 @@ impl Starter<'_> {
 
     fn constants(&self, options: &Options) -> Result<Constants, Failure> {
         let mut command = self.rsrun(self.hosts.count() * options.width);
+        constants::SETTINGS.iter().for_each(|setting| command.extend(["--set", setting].map(OsString::from)));
         command.extend([self.own.clone().into(), "rank".into(), "constants".into()]);
         let said = output(options.limit, command)?;
         let line = said.lines().find_map(|line| line.strip_prefix(CONSTANTS));

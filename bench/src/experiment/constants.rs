@@ -1,8 +1,9 @@
 //! What messages cost on the hosts of the experiment, measured by the ranks themselves before anything else: the constants
 //! of the simulator and of the cost formulas.
 //!
-//! Costs are processor time, added up over all ranks, not time that passes: 96 ranks share the processors of one machine,
-//! and so may other programs.
+//! Measured with all ranks at work, as in the collectives: what a message costs includes what the kernel does for it, and a
+//! processor that goes round among 96 ranks. Costs are the time that the processors of the machine are busy, so nothing
+//! else may run there.
 
 use crate::port::Failure;
 use rustix::time::{ClockId, clock_gettime};
@@ -14,6 +15,11 @@ use spmd_collectives::schedule::Side;
 use spmd_collectives::simulate::{Fabric, Machine, Work};
 use std::time::Instant;
 
+/// The links' token buckets, as the hosts' `tc` has them.
+const BURST: f64 = 16_384.0;
+/// After what Linux sends again what nobody has acknowledged, at the least (TCP_RTO_MIN).
+const TIMEOUT: f64 = 0.2;
+
 /// What was measured, in seconds and bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Constants {
@@ -21,8 +27,12 @@ pub struct Constants {
     pub processors: usize,
     /// Bytes a second of a link.
     pub rate: f64,
+    /// The same where all ranks of a host send and receive at once.
+    pub crowded: f64,
     /// From a rank of one host to one of another, apart from what it costs processors.
     pub latency: f64,
+    /// Processor time to give a processor to another rank.
+    pub turn: f64,
     /// Processor time of a message within a host and of one between hosts, and of each of its bytes.
     pub inside: [f64; 2],
     /// Of a message between hosts.
@@ -41,132 +51,174 @@ impl Constants {
             inside: work(self.inside),
             between: work(self.between),
             reduced: self.reduced,
+            turn: self.turn,
         };
         Fabric {
             rate: self.rate,
+            crowded: self.crowded,
             latency: self.latency,
             overhead: 0.0,
             queue,
+            burst: BURST,
+            timeout: TIMEOUT,
             machine: Some(machine),
             ..Fabric::ASSUMED
         }
     }
 
-    /// As the option `--machine` of `rsrun simulate`.
+    /// As options of `rsrun simulate`.
     #[must_use]
-    pub fn option(&self) -> String {
-        let [inside, inside_byte] = self.inside;
-        let [between, between_byte] = self.between;
-        format!(
-            "{},{:.1}us,{:.3}ns,{:.1}us,{:.3}ns,{:.3}ns",
-            self.processors,
-            inside * 1e6,
-            inside_byte * 1e9,
-            between * 1e6,
-            between_byte * 1e9,
-            self.reduced * 1e9
-        )
+    pub fn options(&self) -> String {
+        let ([inside, inside_byte], [between, between_byte]) = (self.inside, self.between);
+        let mut text = format!("--rate {:.1}Mbit --crowded {:.1}Mbit", self.rate * 8e-6, self.crowded * 8e-6);
+        text += &format!(
+            " --latency {:.0}us --overhead 0us --burst 16KiB --timeout 200ms --machine {}",
+            self.latency * 1e6,
+            self.processors
+        );
+        for (time, unit) in [(inside, "us"), (inside_byte, "ns"), (between, "us"), (between_byte, "ns")] {
+            text += &format!(",{:.3}{unit}", time * if unit == "us" { 1e6 } else { 1e9 });
+        }
+        text + &format!(",{:.3}ns,{:.3}us", self.reduced * 1e9, self.turn * 1e6)
     }
 }
 
-/// Bytes of small and of large messages inside hosts.
-const INSIDE: [usize; 2] = [64, 256 << 10];
-/// Between hosts: a small message, one of a pipeline, and one whose time is the link's.
-const BETWEEN: [usize; 3] = [64, 16 << 10, 1 << 20];
+/// Bytes of a small message, and of large ones within a host and between hosts.
+const SMALL: usize = 1 << 10;
+const LARGE: [usize; 2] = [128 << 10, 64 << 10];
+/// Of messages whose time is the link's.
+const LONG: [usize; 2] = [256 << 10, 1 << 20];
 
-/// Measures; on rank 0 of the communicator, which spans several hosts with several ranks each.
+/// What the ranks that measure are started with.
+pub const SETTINGS: &[&str] = &["collectives.all_gather=ring", "collectives.all_to_all=linear"];
+
+/// Measures; on rank 0 of the communicator, which spans several hosts with as many ranks each, a host's in a row. The
+/// ranks are started with [`SETTINGS`].
+///
+/// Of messages that everybody sends to everybody at once, a rank finds many in one turn: they price messages. One of a ring
+/// of all ranks is what a rank waits for before it sends the next: it costs a turn besides, with all that waiting takes
+/// (yielding, sleeping, waking) where all ranks do it.
 ///
 /// # Errors
 /// The library failed, or there is one host only.
 pub fn measure(comm: &Communicator) -> Result<Option<Constants>, Failure> {
     let host = u32::try_from(comm.host_of(comm.rank()))?;
     let near = comm.split(Some(host), 0)?.ok_or("every rank has a host")?;
-    let leaders = comm.split((near.rank() == 0).then_some(0), 0)?;
-    let hosts = comm.hosts().len();
-    if hosts < 2 || near.size() < 2 {
+    let far = comm.split(Some(u32::try_from(near.rank())?), 0)?.ok_or("every rank has a place on its host")?;
+    let (width, hosts) = (near.size(), far.size());
+    if hosts < 2 || width < 2 {
         return Err("constants are measured on several hosts with several ranks each".into());
     }
-    let mut inside = Vec::new();
-    for bytes in INSIDE {
-        let rounds = if bytes < 4096 { 60 } else { 12 };
-        let spent = processor_time(comm, || (0..rounds).try_for_each(|_| exchange(&near, bytes)))?;
-        inside.push(spent / (rounds * hosts * 2 * (near.size() / 2)) as f64);
-    }
-    let (mut between, mut passed) = (Vec::new(), Vec::new());
-    for bytes in BETWEEN {
-        let rounds = if bytes < 4096 { 60 } else { 12 };
-        let spent = processor_time(comm, || match &leaders {
-            Some(leaders) => (0..rounds).try_for_each(|_| exchange(leaders, bytes)),
-            None => Ok(()),
-        })?;
-        between.push(spent / (rounds * 2 * (hosts / 2)) as f64);
-        // Alone: how long one message takes.
-        comm.barrier()?;
-        let begun = Instant::now();
-        if let Some(leaders) = leaders.as_ref().filter(|leaders| leaders.rank() < 2) {
-            (0..rounds).try_for_each(|_| exchange(leaders, bytes))?;
-        }
-        passed.push(begun.elapsed().as_secs_f64() / (2 * rounds) as f64);
-        comm.barrier()?;
+    // What each message costs, and how long it takes, when all ranks are at it.
+    let ring = |ranks: &Communicator, bytes: usize, rounds: usize| {
+        let (block, mut blocks) = (vec![1_u8; bytes], vec![0_u8; bytes * ranks.size()]);
+        let spent = spent(comm, rounds, || Ok(ranks.all_gather_into(&block, &mut blocks)?))?;
+        Ok::<_, Failure>(spent.shared(comm.size() * (ranks.size() - 1)))
+    };
+    let at_once = |ranks: &Communicator, rounds: usize| {
+        let (sent, mut received) = (vec![1_u8; SMALL * ranks.size()], vec![0_u8; SMALL * ranks.size()]);
+        let spent = spent(comm, rounds, || Ok(ranks.all_to_all_into(&sent, &mut received)?))?;
+        Ok::<_, Failure>(spent.shared(comm.size() * (ranks.size() - 1)).busy)
+    };
+    let small = [at_once(&near, 200)?, at_once(&far, 24)?];
+    let one_by_one = ring(comm, SMALL, 20)?.busy;
+    let large = ring(&near, LARGE[0], 4)?.busy;
+    let crowd = ring(&far, LARGE[1], 2)?;
+    // Alone: how long one message takes.
+    let pair = far.split((near.rank() == 0 && far.rank() < 2).then_some(0), 0)?;
+    let mut passed = Vec::new();
+    for (bytes, rounds) in [(SMALL, 60), (LONG[0], 8), (LONG[1], 8)] {
+        let alone = spent(comm, rounds, || pair.as_ref().map_or(Ok(()), |pair| exchange(pair, bytes)))?;
+        passed.push(alone.passed / 2.0);
     }
     let reduced = reduction();
     if comm.rank() != 0 {
         return Ok(None);
     }
-    let slope = |costs: [f64; 2], sizes: [usize; 2]| ((costs[1] - costs[0]) / (sizes[1] - sizes[0]) as f64).max(0.0);
-    let per_byte = slope([passed[1], passed[2]], [BETWEEN[1], BETWEEN[2]]);
+    let per_byte = (passed[2] - passed[1]) / (LONG[1] - LONG[0]) as f64;
+    let rate = 1.0 / per_byte.max(f64::MIN_POSITIVE);
+    // One of so many messages of the ring goes to another host.
+    let mixed = small[0] + (small[1] - small[0]) / width as f64;
+    let byte = |large: f64, small: f64, bytes: usize| ((large - small) / (bytes - SMALL) as f64).max(0.0);
+    let bytes = [byte(large, small[0], LARGE[0]), byte(crowd.busy, small[1], LARGE[1])];
+    let message = |index: usize| (small[index] - SMALL as f64 * bytes[index]).max(0.0);
     Ok(Some(Constants {
         processors: std::thread::available_parallelism().map_or(1, usize::from),
-        rate: 1.0 / per_byte.max(f64::MIN_POSITIVE),
-        latency: (passed[0] - between[0]).max(0.0),
-        inside: [inside[0], slope([inside[0], inside[1]], INSIDE)],
-        between: [between[0], slope([between[0], between[2]], [BETWEEN[0], BETWEEN[2]])],
+        rate,
+        crowded: (LARGE[1] as f64 / (crowd.passed * hosts as f64)).min(rate),
+        latency: (passed[0] - small[1]).max(0.0),
+        turn: (one_by_one - mixed).max(0.0),
+        inside: [message(0), bytes[0]],
+        between: [message(1), bytes[1]],
         reduced,
     }))
 }
 
-/// A message to the partner and one back, in pairs of neighbours.
-fn exchange(comm: &Communicator, bytes: usize) -> Result<(), Failure> {
-    let rank = comm.rank();
-    let partner = rank ^ 1;
-    if partner >= comm.size() {
-        return Ok(());
-    }
-    let mut buffer = vec![1_u8; bytes];
-    if rank < partner {
-        comm.send(&buffer, partner, 0)?;
-        comm.recv(&mut buffer, partner, 0)?;
+/// A message to the partner and one back.
+fn exchange(pair: &Communicator, bytes: usize) -> Result<(), Failure> {
+    let (partner, mut buffer) = (1 - pair.rank(), vec![1_u8; bytes]);
+    if pair.rank() == 0 {
+        pair.send(&buffer, partner, 0)?;
+        pair.recv(&mut buffer, partner, 0)?;
     } else {
-        comm.recv(&mut buffer, partner, 0)?;
-        comm.send(&buffer, partner, 0)?;
+        pair.recv(&mut buffer, partner, 0)?;
+        pair.send(&buffer, partner, 0)?;
     }
     Ok(())
 }
 
-/// Processor time of all ranks together, on rank 0.
-fn processor_time(comm: &Communicator, run: impl FnOnce() -> Result<(), Failure>) -> Result<f64, Failure> {
-    comm.barrier()?;
-    let begun = spent();
-    run()?;
-    let own = spent() - begun;
-    Ok(comm.reduce(&[own], Sum, 0)?.map_or(0.0, |sum| sum[0]))
+/// What a round took.
+#[derive(Clone, Copy, Debug)]
+struct Spent {
+    /// Seconds that went by.
+    passed: f64,
+    /// Seconds of one processor that the machine was busy.
+    busy: f64,
 }
 
-fn spent() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+impl Spent {
+    /// For each of so many messages.
+    fn shared(self, messages: usize) -> Spent {
+        Spent { passed: self.passed / messages as f64, busy: self.busy / messages as f64 }
+    }
+}
+
+/// So many rounds of all ranks, and one before them.
+fn spent(comm: &Communicator, rounds: usize, mut round: impl FnMut() -> Result<(), Failure>) -> Result<Spent, Failure> {
+    round()?;
+    comm.barrier()?;
+    let (begun, idle) = (Instant::now(), idle()?);
+    (0..rounds).try_for_each(|_| round())?;
+    comm.barrier()?;
+    let passed = begun.elapsed().as_secs_f64();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let busy = (passed * processors - (self::idle()? - idle)).max(0.0);
+    Ok(Spent { passed, busy }.shared(rounds))
+}
+
+/// Seconds that the processors of the machine have been idle, each for itself, since it was started.
+fn idle() -> Result<f64, Failure> {
+    let text = std::fs::read_to_string("/proc/stat")?;
+    let all = text.lines().next().unwrap_or_default().split_whitespace();
+    // cpu user nice system idle iowait ..., in hundredths.
+    let idle: Vec<f64> = all.skip(4).take(2).map(str::parse).collect::<Result<_, _>>()?;
+    Ok(idle.iter().sum::<f64>() / 100.0)
 }
 
 /// Processor time to reduce a byte that is in no cache of a core.
 fn reduction() -> f64 {
     let (mut into, operand) = (vec![1.0_f32; 1 << 19], vec![1.0_f32; 1 << 19]);
     Sum.apply(&mut into, &operand, Side::Right);
-    let begun = spent();
+    let own = || {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+    };
+    let begun = own();
     for _ in 0..4 {
         Sum.apply(&mut into, &operand, Side::Right);
     }
     std::hint::black_box(&into);
-    (spent() - begun) / (4 * into.len() * 4) as f64
+    (own() - begun) / (4 * into.len() * 4) as f64
 }
 
 #[cfg(test)]
@@ -178,14 +230,18 @@ mod tests {
         let constants = Constants {
             processors: 2,
             rate: 12.5e6,
+            crowded: 10e6,
             latency: 1e-4,
+            turn: 3e-6,
             inside: [2e-5, 2e-10],
             between: [4e-5, 1e-9],
             reduced: 1e-10,
         };
         let fabric = constants.fabric(151_400.0);
-        assert_eq!((fabric.rate, fabric.overhead), (12.5e6, 0.0));
+        assert_eq!((fabric.rate, fabric.crowded, fabric.overhead), (12.5e6, 10e6, 0.0));
         assert_eq!(fabric.machine.map(|machine| machine.inside.message), Some(2e-5));
-        assert_eq!(constants.option(), "2,20.0us,0.200ns,40.0us,1.000ns,0.100ns");
+        let options = "--rate 100.0Mbit --crowded 80.0Mbit --latency 100us --overhead 0us \
+                       --burst 16KiB --timeout 200ms --machine 2,20.000us,0.200ns,40.000us,1.000ns,0.100ns,3.000us";
+        assert_eq!(constants.options(), options);
     }
 }

@@ -1,13 +1,13 @@
 //! What the simulator says of a case, with the constants that were measured in the same run: the schedules that the ranks
 //! have run, on the network that they ran on. Nothing is fitted to what is predicted.
 
-use super::cases::{Case, Library, Ranks};
+use super::cases::{CASES, Case, Library, Ranks};
 use super::record::{Collective, Record};
 use spmd_collectives::algorithms::{self, Parameters, Shape};
 use spmd_collectives::groups::Groups;
 use spmd_collectives::schedule::Schedule;
 use spmd_collectives::select::{AUTO, Request, select};
-use spmd_collectives::simulate::{Fabric, simulate};
+use spmd_collectives::simulate::{Fabric, simulate_each};
 use spmd_collectives::table::Table;
 
 /// Values are of four bytes.
@@ -22,6 +22,19 @@ pub fn table(record: &Record) -> Table {
 
 fn fabric(record: &Record) -> Option<Fabric> {
     Some(record.constants?.fabric(record.queue.unwrap_or(f64::INFINITY)))
+}
+
+/// Puts a prediction beside every time that there is one for.
+pub fn all(record: &mut Record) {
+    for case in CASES {
+        for bytes in record.sizes() {
+            let predicted = record.row(case, bytes).and_then(|_| predict(record, case, bytes));
+            let title = case.title();
+            if let Some(row) = record.rows.iter_mut().find(|row| row.case == title && row.bytes == bytes) {
+                row.predicted = predicted;
+            }
+        }
+    }
 }
 
 /// Seconds that a case of ours takes at a size; `None` for other libraries, and where no constants were measured.
@@ -39,18 +52,22 @@ pub fn predict(record: &Record, case: &Case, bytes: usize) -> Option<f64> {
         Collective::Reduce => algorithms::Collective::Reduce,
         Collective::AllReduce => algorithms::Collective::AllReduce,
     };
-    let request = Request { collective, groups: &hosts, elements, element_bytes: ELEMENT, commutative: true };
-    let choice = select(&request, setting(collective.name()).unwrap_or(AUTO), &table(record)).ok()?;
-    let count = |key: &str, unit: usize| Some((setting(key)?.parse::<usize>().ok()? / unit).max(1));
-    let Parameters { segment, chunk, leaders, fan_in } = choice.parameters;
-    let parameters = Parameters {
-        segment: count("segment_bytes", ELEMENT).unwrap_or(segment),
-        chunk: count("chunk_bytes", ELEMENT).unwrap_or(chunk),
-        leaders: count("leaders", 1).unwrap_or(leaders),
-        fan_in,
+    let table = table(record);
+    let schedules = |collective: algorithms::Collective, elements: usize| -> Option<Vec<Schedule>> {
+        let request = Request { collective, groups: &hosts, elements, element_bytes: ELEMENT, commutative: true };
+        let choice = select(&request, setting(collective.name()).unwrap_or(AUTO), &table).ok()?;
+        let count = |key: &str, unit: usize| Some((setting(key)?.parse::<usize>().ok()? / unit).max(1));
+        let Parameters { segment, chunk, leaders, fan_in } = choice.parameters;
+        let parameters = Parameters {
+            segment: count("segment_bytes", ELEMENT).unwrap_or(segment),
+            chunk: count("chunk_bytes", ELEMENT).unwrap_or(chunk),
+            leaders: count("leaders", 1).unwrap_or(leaders),
+            fan_in,
+        };
+        let of = |rank| choice.algorithm.schedule(&Shape { rank, size, root: 0, elements, groups: &hosts, parameters });
+        (0..size).map(of).collect::<Result<_, _>>().ok()
     };
-    let schedule =
-        |rank| choice.algorithm.schedule(&Shape { rank, size, root: 0, elements, groups: &hosts, parameters });
-    let schedules: Vec<Schedule> = (0..size).map(schedule).collect::<Result<_, _>>().ok()?;
-    simulate(&schedules, ELEMENT, &fabric, &hosts).map(|outcome| outcome.seconds)
+    // The ranks begin as the barrier before lets them go.
+    let (barrier, round) = (schedules(algorithms::Collective::Barrier, 0)?, schedules(collective, elements)?);
+    simulate_each(&[&barrier, &round], ELEMENT, &fabric, &hosts).map(|outcome| outcome.seconds)
 }

@@ -7,16 +7,24 @@ use crate::price::{Model, Network};
 pub struct Fabric {
     /// Of each host's link, each way.
     pub rate: f64,
+    /// What of it is left where messages of several ranks wait for the link: at most as much.
+    pub crowded: f64,
     /// From one host to another; a message that leaves its rack takes twice as long.
     pub latency: f64,
     /// What a message between hosts costs at each end whatever its length.
     pub overhead: f64,
     /// Bytes that wait at a port of a switch before packets are lost; infinite where the network loses none.
     pub queue: f64,
+    /// Bytes that pass a link at once after it has been idle: what a token bucket holds.
+    pub burst: f64,
+    /// Seconds after which a sender that hears nothing sends the end of a message again.
+    pub timeout: f64,
     /// Hosts of a rack and how much faster their links together are than the rack's own; `None`: one switch.
     pub racks: Option<Racks>,
     /// What the ranks of a host together read from and write to memory.
     pub memory: f64,
+    /// What leaves before it is asked for.
+    pub eager: Eager,
     /// All hosts are emulated on one machine: what they share instead of having memory of their own.
     pub machine: Option<Machine>,
 }
@@ -33,6 +41,22 @@ pub struct Machine {
     pub between: Work,
     /// To reduce a byte.
     pub reduced: f64,
+    /// To give a processor to another rank.
+    pub turn: f64,
+}
+
+/// Messages of up to so many bytes leave at once; larger ones are announced, and leave when they are asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Eager {
+    /// Within a host.
+    pub inside: f64,
+    /// Between hosts.
+    pub between: f64,
+}
+
+impl Eager {
+    /// Every message.
+    pub const ALL: Eager = Eager { inside: f64::INFINITY, between: f64::INFINITY };
 }
 
 /// What a message costs processors.
@@ -66,14 +90,20 @@ pub(super) const COPIED: f64 = 2.0;
 pub(super) const INSIDE_LATENCY: f64 = Network::ASSUMED.inside.latency + Network::ASSUMED.inside.overhead;
 
 impl Fabric {
-    /// Ethernet of 10 Gbit/s, 20 us, one switch that loses nothing, 20 GB/s of memory traffic a host. Assumed.
+    /// Ethernet of 10 Gbit/s, 20 us, one switch that loses nothing, 20 GB/s of memory traffic a host; large messages are those
+    /// of the default configuration. Assumed.
     pub const ASSUMED: Fabric = Fabric {
         rate: 1.25e9,
+        crowded: 1.25e9,
         latency: 2e-5,
         overhead: 2e-6,
         queue: f64::INFINITY,
+        burst: 0.0,
+        timeout: 0.0,
         racks: None,
         memory: 2e10,
+        // `eager.limit`, `tcp.eager_limit`.
+        eager: Eager { inside: 8192.0, between: 65_536.0 },
         machine: None,
     };
 
@@ -99,11 +129,14 @@ impl Fabric {
                 let sharing = hosts as f64 / machine.processors.max(1) as f64;
                 let inside = Model {
                     latency: 0.0,
-                    overhead: machine.inside.message * sharing,
+                    overhead: (machine.inside.message + machine.turn) * sharing,
                     per_byte: machine.inside.byte * sharing,
                     per_byte_reduced: machine.reduced * sharing,
                 };
-                Network { inside, between: between(machine.reduced * sharing, machine.between.message * sharing) }
+                Network {
+                    inside,
+                    between: between(machine.reduced * sharing, (machine.between.message + machine.turn) * sharing),
+                }
             }
         }
     }

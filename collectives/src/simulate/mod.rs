@@ -2,21 +2,25 @@
 //! memory that the ranks of a host share.
 //!
 //! Where [`crate::price`] has four constants and is cheap enough for every call, this knows what is shared and says what
-//! the time went into. A message starts when its receive is posted (rendezvous) and goes through the ports on its way
-//! one after the other, cut through: each serves messages in the order in which they come. Knows schedules, neither
-//! operators nor collectives; [`sweep`] has those.
+//! the time went into. A small message leaves at once; a large one is announced, asked for when its receive is there, and
+//! then leaves. It goes through the ports on its way one after the other, cut through: each serves messages in the order in
+//! which they come. Knows schedules, neither operators nor collectives; [`sweep`] has those.
 
 mod fabric;
+mod messages;
+mod processors;
 pub mod sweep;
 #[cfg(test)]
 mod tests;
 
-pub use fabric::{Fabric, Machine, Racks, Work};
+pub use fabric::{Eager, Fabric, Machine, Racks, Work};
 
 use crate::groups::Groups;
 use crate::price::{Instant, Waits, bytes};
 use crate::schedule::{Action, Schedule};
-use fabric::{AT_END, COPIED, INSIDE, INSIDE_LATENCY, REDUCED};
+use fabric::{AT_END, COPIED, INSIDE, REDUCED};
+use messages::{Kind, Message, PARTS, Piece, SMALLEST_PART};
+use processors::Processors;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt;
@@ -87,13 +91,14 @@ struct Server {
 }
 
 impl Server {
-    /// Serves for so long from `now` on, at the earliest; when that begins.
-    fn serve(&mut self, now: f64, source: usize, time: f64) -> f64 {
-        let start = self.free.max(now);
+    /// Serves for so long from `now` on, at the earliest; when that begins and ends. What it saved while it was idle, up to
+    /// `saved`, is not waited for.
+    fn serve(&mut self, now: f64, source: usize, time: f64, saved: f64) -> (f64, f64) {
+        let start = self.free.max(now - saved);
         self.free = start + time;
         self.busy += time;
         self.source = source;
-        start
+        (start.max(now), self.free.max(now))
     }
 }
 
@@ -110,51 +115,45 @@ enum Event {
         step: usize,
         message: usize,
     },
+    /// A piece is at its host's link.
+    Depart {
+        step: usize,
+        piece: usize,
+    },
     /// A piece reaches the next port on its way.
     Arrive {
         step: usize,
         piece: usize,
     },
+    /// The receiver has a piece.
+    Take {
+        step: usize,
+        piece: usize,
+    },
+    /// The sender has done its part of a message within a host.
+    Hand {
+        step: usize,
+        message: usize,
+    },
+    /// The receiver has a message from its own host.
+    Have {
+        step: usize,
+        message: usize,
+    },
     Complete {
         step: usize,
         rank: usize,
     },
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Message {
-    source: usize,
-    destination: usize,
-    sent: usize,
-    received: usize,
-    /// Those that have not left the sender yet.
-    bytes: f64,
-    /// A part that leaves at once, so that ports serve several messages in turn.
-    part: f64,
-    /// Whether nothing of it has left yet.
-    whole: bool,
-    /// Whether it has lost packets.
-    lost: bool,
-}
-
-/// A part of a message on its way.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    message: usize,
-    bytes: f64,
-    /// The overhead goes with the first one.
-    first: bool,
-    last: bool,
-    /// How much of its way is behind it.
-    stage: usize,
-    /// Its last byte has passed all of that by then.
-    end: f64,
+    /// A rank has a processor and does what it has to do. The last: whatever else happens at that time may give it work.
+    Turn {
+        rank: usize,
+    },
 }
 
 /// What is done with bytes.
 #[derive(Clone, Copy, Debug)]
 enum Task {
-    /// A message within a host.
+    /// One end of a message within a host, with the bytes that are copied there.
     Inside(f64),
     /// One end of a message between hosts, or of a part of it; whether it is the first one.
     AtEnd(f64, bool),
@@ -162,22 +161,42 @@ enum Task {
     Copy(f64),
 }
 
-/// A message leaves in so many parts, unless they would be smaller than [`SMALLEST_PART`].
-const PARTS: f64 = 8.0;
+/// One end of a message that is ready while the other is not yet.
+#[derive(Clone, Copy, Debug)]
+enum Posted {
+    Receive(usize),
+    Message(usize),
+}
 
-/// Bytes: a few packets.
-const SMALLEST_PART: f64 = 12_000.0;
+/// How far a rank is.
+struct Progress {
+    /// Which of the schedules, one after the other, it is in.
+    phase: usize,
+    waits: Waits,
+    remaining: usize,
+    /// When it began the last one.
+    begun: f64,
+    /// It computes until then, where it has a processor of its own.
+    busy_until: f64,
+}
 
 struct Simulation<'a> {
     fabric: &'a Fabric,
     hosts: &'a Groups,
+    /// What the ranks do one after the other: the schedules of all of them.
+    phases: &'a [&'a [Schedule]],
+    element_bytes: usize,
+    ranks: Vec<Progress>,
+    processors: Option<Processors>,
     servers: HashMap<(Part, usize), Server>,
     messages: Vec<Message>,
     pieces: Vec<Piece>,
+    posted: HashMap<(usize, usize, usize, u32), Posted>,
     /// Messages between hosts that wait for the one before them between the same ranks: a connection carries them in order.
     /// There is an entry, also an empty one, while one is leaving.
     lines: HashMap<(usize, usize), VecDeque<usize>>,
     queue: BinaryHeap<Reverse<(Instant, Event)>>,
+    seconds: f64,
     losses: usize,
     resent: f64,
 }
@@ -186,222 +205,220 @@ struct Simulation<'a> {
 /// host. `None` when the schedules never finish: see [`crate::check`] for why.
 #[must_use]
 pub fn simulate(schedules: &[Schedule], element_bytes: usize, fabric: &Fabric, hosts: &Groups) -> Option<Outcome> {
+    simulate_each(&[schedules], element_bytes, fabric, hosts)
+}
+
+/// As [`simulate`], of several collectives one after the other, each rank at its own pace. The outcome's seconds are those of
+/// the last one as the ranks time it themselves: of the rank for which it takes longest from its own beginning on.
+///
+/// # Panics
+/// When these are not the schedules of as many ranks.
+#[must_use]
+pub fn simulate_each(phases: &[&[Schedule]], element_bytes: usize, fabric: &Fabric, hosts: &Groups) -> Option<Outcome> {
+    let ranks = phases.first().map_or(0, |schedules| schedules.len());
+    assert!(phases.iter().all(|schedules| schedules.len() == ranks), "every rank has a schedule of each collective");
+    let processors = fabric.machine.map(|machine| Processors::new(machine.processors, machine.turn, ranks));
+    let progress = |rank: usize| {
+        let schedule = &phases[0][rank];
+        let remaining = schedule.steps().len();
+        Progress { phase: 0, waits: Waits::new(schedule), remaining, begun: 0.0, busy_until: 0.0 }
+    };
     let mut run = Simulation {
         fabric,
         hosts,
+        phases,
+        element_bytes,
+        ranks: (0..ranks).map(progress).collect(),
+        processors,
         servers: HashMap::new(),
         messages: Vec::new(),
         pieces: Vec::new(),
+        posted: HashMap::new(),
         lines: HashMap::new(),
         queue: BinaryHeap::new(),
+        seconds: 0.0,
         losses: 0,
         resent: 0.0,
     };
-    let mut waits: Vec<Waits> = schedules.iter().map(Waits::new).collect();
-    let mut posted: HashMap<(usize, usize, u32), usize> = HashMap::new();
-    let mut processors = vec![0.0f64; schedules.len()];
-    let mut remaining = 0;
-    for (rank, schedule) in schedules.iter().enumerate() {
-        remaining += schedule.steps().len();
-        for step in (0..schedule.steps().len()).filter(|&step| waits[rank].missing[step] == 0) {
-            run.at(0.0, Event::Ready { step, rank });
+    (0..ranks).for_each(|rank| run.enter(0.0, rank));
+    while let Some(Reverse((Instant(now), event))) = run.queue.pop() {
+        match event {
+            Event::Ready { step, rank } => run.ready(now, rank, step),
+            Event::Leave { message, .. } => run.leave(now, message),
+            Event::Depart { piece, .. } => run.depart(now, piece),
+            Event::Arrive { piece, .. } => run.arrive(now, piece),
+            Event::Take { piece, .. } => run.take(now, piece),
+            Event::Hand { message, .. } => run.hand(now, message),
+            Event::Have { message, .. } => run.have(now, message),
+            Event::Complete { step, rank } => run.complete(now, rank, step),
+            Event::Turn { rank } => run.turn(now, rank),
         }
     }
-    let mut seconds = 0.0f64;
-    while let Some(Reverse((Instant(now), event))) = run.queue.pop() {
-        let (step, rank) = match event {
-            Event::Leave { message, .. } => {
-                run.leave(now, message);
-                continue;
-            }
-            Event::Arrive { piece, .. } => {
-                run.arrive(now, piece);
-                continue;
-            }
-            Event::Complete { step, rank } => {
-                remaining -= 1;
-                seconds = seconds.max(now);
-                waits[rank].complete(step, |step| run.at(now, Event::Ready { step, rank }));
-                continue;
-            }
-            Event::Ready { step, rank } => (step, rank),
-        };
-        let (label, action) = (schedules[rank].steps()[step].label, schedules[rank].steps()[step].action);
-        let bytes = |length: usize| bytes(length, element_bytes);
-        let (key, length) = match action {
-            Action::Send { peer, from } => ((rank, peer, label), from.length),
-            Action::Receive { peer, into } => ((peer, rank, label), into.length),
-            Action::Reduce { into, .. } | Action::Copy { into, .. } => {
-                let bytes = bytes(into.length);
-                let from = now.max(processors[rank]);
-                let end = run.work(
-                    from,
-                    rank,
-                    match action {
-                        Action::Copy { .. } => Task::Copy(bytes),
-                        _ => Task::Reduce(bytes),
-                    },
-                );
-                processors[rank] = end;
-                run.at(end, Event::Complete { step, rank });
-                continue;
-            }
-        };
-        let Some(other) = posted.remove(&key) else {
-            posted.insert(key, step);
-            continue;
-        };
-        let (source, destination, _) = key;
-        let (sent, received) = if rank == source { (step, other) } else { (other, step) };
-        let (bytes, id) = (bytes(length), run.messages.len());
-        let part = (bytes / PARTS).max(SMALLEST_PART);
-        run.messages.push(Message { source, destination, sent, received, bytes, part, whole: true, lost: false });
-        run.begin(now, id);
-    }
-    (remaining == 0).then(|| run.outcome(seconds))
+    run.ranks.iter().all(|rank| rank.remaining == 0 && rank.phase + 1 >= phases.len()).then(|| run.outcome())
 }
 
-impl Simulation<'_> {
+impl<'a> Simulation<'a> {
     fn at(&mut self, time: f64, event: Event) {
         self.queue.push(Reverse((Instant(time), event)));
     }
 
-    /// What a rank's host does with bytes, in its memory or on the processors of the one machine; when that ends.
-    fn work(&mut self, now: f64, rank: usize, task: Task) -> f64 {
-        let Some(machine) = self.fabric.machine else {
+    fn schedule(&self, rank: usize) -> &'a Schedule {
+        &self.phases[self.ranks[rank].phase][rank]
+    }
+
+    /// A rank begins the schedule of its phase, and the next one where there is nothing in it.
+    fn enter(&mut self, now: f64, rank: usize) {
+        loop {
+            self.ranks[rank].begun = now;
+            let missing = &self.ranks[rank].waits.missing;
+            let ready: Vec<usize> = (0..missing.len()).filter(|&step| missing[step] == 0).collect();
+            ready.into_iter().for_each(|step| self.at(now, Event::Ready { step, rank }));
+            if self.ranks[rank].remaining > 0 || self.ranks[rank].phase + 1 >= self.phases.len() {
+                return;
+            }
+            self.advance(rank);
+        }
+    }
+
+    /// A rank is in its next phase.
+    fn advance(&mut self, rank: usize) {
+        self.ranks[rank].phase += 1;
+        let schedule = self.schedule(rank);
+        let progress = &mut self.ranks[rank];
+        (progress.waits, progress.remaining) = (Waits::new(schedule), schedule.steps().len());
+    }
+
+    fn complete(&mut self, now: f64, rank: usize, step: usize) {
+        let mut ready = Vec::new();
+        let progress = &mut self.ranks[rank];
+        progress.remaining -= 1;
+        progress.waits.complete(step, |step| ready.push(step));
+        ready.into_iter().for_each(|step| self.at(now, Event::Ready { step, rank }));
+        let Progress { phase, remaining, begun, .. } = self.ranks[rank];
+        if phase + 1 >= self.phases.len() {
+            self.seconds = self.seconds.max(now - begun);
+        } else if remaining == 0 {
+            self.advance(rank);
+            self.enter(now, rank);
+        }
+    }
+
+    /// All that a step waits for is done.
+    fn ready(&mut self, now: f64, rank: usize, step: usize) {
+        let (schedule, phase) = (self.schedule(rank), self.ranks[rank].phase);
+        let (label, action) = (schedule.steps()[step].label, schedule.steps()[step].action);
+        let element_bytes = self.element_bytes;
+        let bytes = |length: usize| bytes(length, element_bytes);
+        let done = Event::Complete { step, rank };
+        match action {
+            Action::Reduce { into, .. } => self.work(now, rank, Task::Reduce(bytes(into.length)), done),
+            Action::Copy { into, .. } => self.work(now, rank, Task::Copy(bytes(into.length)), done),
+            Action::Receive { peer, .. } => {
+                let key = (peer, rank, phase, label);
+                match self.posted.remove(&key) {
+                    Some(Posted::Message(id)) => {
+                        self.messages[id].received = Some(step);
+                        if self.messages[id].there {
+                            self.meet(now, id);
+                        }
+                    }
+                    _ => drop(self.posted.insert(key, Posted::Receive(step))),
+                }
+            }
+            Action::Send { peer, from } => {
+                let (id, bytes) = (self.messages.len(), bytes(from.length));
+                let near = self.hosts.of(rank) == self.hosts.of(peer);
+                let Eager { inside, between } = self.fabric.eager;
+                let key = (rank, peer, phase, label);
+                let received = match self.posted.remove(&key) {
+                    Some(Posted::Receive(step)) => Some(step),
+                    _ => {
+                        self.posted.insert(key, Posted::Message(id));
+                        None
+                    }
+                };
+                self.messages.push(Message {
+                    source: rank,
+                    destination: peer,
+                    sent: step,
+                    received,
+                    bytes,
+                    part: (bytes / PARTS).max(SMALLEST_PART),
+                    eager: bytes <= if near { inside } else { between },
+                    there: false,
+                    whole: true,
+                    lost: false,
+                });
+                match (near, self.messages[id].eager) {
+                    // Where hosts have memory of their own, only bytes count.
+                    (true, eager) if eager || self.fabric.machine.is_none() => {
+                        self.messages[id].eager = true;
+                        self.work(now, rank, Task::Inside(bytes), Event::Hand { step, message: id });
+                    }
+                    (true, _) => self.work(now, rank, Task::Inside(0.0), Event::Hand { step, message: id }),
+                    (false, true) => self.begin(now, id),
+                    (false, false) => self.say(now, id, Kind::Announcement),
+                }
+            }
+        }
+    }
+
+    /// What a rank's host does with bytes, in its memory or on the processors of the one machine; then `event` happens.
+    fn work(&mut self, now: f64, rank: usize, task: Task, event: Event) {
+        let (Some(machine), Some(processors)) = (self.fabric.machine, &mut self.processors) else {
             let traffic = match task {
                 Task::Inside(bytes) => INSIDE * bytes,
                 Task::AtEnd(bytes, _) => AT_END * bytes,
                 Task::Reduce(bytes) => REDUCED * bytes,
                 Task::Copy(bytes) => COPIED * bytes,
             };
+            let computes = matches!(task, Task::Reduce(_) | Task::Copy(_));
+            let from = if computes { now.max(self.ranks[rank].busy_until) } else { now };
             let time = traffic / self.fabric.memory;
             let memory = self.servers.entry((Part::Memory, self.hosts.of(rank))).or_default();
-            return memory.serve(now, rank, time) + time;
+            let (_, end) = memory.serve(from, rank, time, 0.0);
+            if computes {
+                self.ranks[rank].busy_until = end;
+            }
+            return self.at(end, event);
         };
         let time = match task {
-            Task::Inside(bytes) => machine.inside.message + bytes * machine.inside.byte,
+            Task::Inside(bytes) => (machine.inside.message + bytes * machine.inside.byte) / 2.0,
             Task::AtEnd(bytes, first) => {
                 (bytes * machine.between.byte + if first { machine.between.message } else { 0.0 }) / 2.0
             }
             Task::Reduce(bytes) | Task::Copy(bytes) => bytes * machine.reduced,
         };
-        // Whichever is free first.
-        let free = |index: &usize| self.servers.get(&(Part::Processors, *index)).map_or(0.0, |server| server.free);
-        let first = (0..machine.processors.max(1)).min_by(|a, b| free(a).total_cmp(&free(b))).unwrap_or(0);
-        self.servers.entry((Part::Processors, first)).or_default().serve(now, rank, time) + time
+        processors.add(rank, time, event);
+        self.dispatch(now);
     }
 
-    /// A message leaves, or waits for the one before it.
-    fn begin(&mut self, now: f64, id: usize) {
-        let Message { source, destination, .. } = self.messages[id];
-        if self.hosts.of(source) == self.hosts.of(destination) {
-            return self.leave(now, id);
+    /// Ranks that wait for processors get those that are free.
+    fn dispatch(&mut self, now: f64) {
+        while let Some((begin, rank)) = self.processors.as_mut().and_then(|processors| processors.next(now)) {
+            self.at(begin, Event::Turn { rank });
         }
-        match self.lines.get_mut(&(source, destination)) {
-            Some(line) => line.push_back(id),
-            None => {
-                self.lines.insert((source, destination), VecDeque::new());
-                self.leave(now, id);
+    }
+
+    /// A rank that has a processor does what is next.
+    fn turn(&mut self, now: f64, rank: usize) {
+        match self.processors.as_mut().and_then(|processors| processors.turn(rank)) {
+            Some((time, event)) => {
+                self.at(now + time, event);
+                self.at(now + time, Event::Turn { rank });
             }
+            None => self.dispatch(now),
         }
     }
 
-    /// The next part of a message passes its host's memory and link.
-    fn leave(&mut self, now: f64, id: usize) {
-        let Message { source, destination, sent, received, bytes: left, part, whole, .. } = self.messages[id];
-        let from = self.hosts.of(source);
-        if from == self.hosts.of(destination) {
-            let end = self.work(now, source, Task::Inside(left)) + INSIDE_LATENCY;
-            self.at(end, Event::Complete { step: sent, rank: source });
-            self.at(end, Event::Complete { step: received, rank: destination });
-            return;
-        }
-        let Fabric { rate, latency, overhead, .. } = *self.fabric;
-        let bytes = left.min(part);
-        let copied = self.work(now, source, Task::AtEnd(bytes, whole));
-        let time = bytes / rate + if whole { overhead } else { 0.0 };
-        let start = self.servers.entry((Part::Up, from)).or_default().serve(now, source, time);
-        let end = copied.max(start + time);
-        let last = bytes >= left;
-        self.messages[id].bytes -= bytes;
-        self.messages[id].whole = false;
-        self.at(
-            end,
-            if last { Event::Complete { step: sent, rank: source } } else { Event::Leave { step: sent, message: id } },
-        );
-        if last {
-            match self.lines.get_mut(&(source, destination)).and_then(VecDeque::pop_front) {
-                Some(next) => self.at(end, Event::Leave { step: self.messages[next].sent, message: next }),
-                None => drop(self.lines.remove(&(source, destination))),
-            }
-        }
-        // The first packet goes on while others follow.
-        self.pieces.push(Piece { message: id, bytes, first: whole, last, stage: 0, end: end + latency });
-        self.at(end - time + latency, Event::Arrive { step: sent, piece: self.pieces.len() - 1 });
-    }
-
-    /// A piece passes the next port of a switch, or is copied out where it was going.
-    fn arrive(&mut self, now: f64, id: usize) {
-        let Piece { message, bytes, first, last, stage, end } = self.pieces[id];
-        let Message { source, destination, sent, received, .. } = self.messages[message];
-        let (from, to) = (self.hosts.of(source), self.hosts.of(destination));
-        let Fabric { rate, latency, overhead, .. } = *self.fabric;
-        let rack = |host: usize| self.fabric.racks.map_or(0, |racks| host / racks.hosts.max(1));
-        let (leaves, enters) = (rack(from), rack(to));
-        let way: &[Part] = if leaves == enters { &[Part::Down] } else { &[Part::RackUp, Part::RackDown, Part::Down] };
-        let Some(&part) = way.get(stage) else {
-            let end = self.work(now, destination, Task::AtEnd(bytes, first));
-            if last {
-                self.at(end, Event::Complete { step: received, rank: destination });
-            }
-            return;
-        };
-        let (index, rate) = match part {
-            Part::RackUp => (leaves, self.rack_rate()),
-            Part::RackDown => (enters, self.rack_rate()),
-            Part::Up | Part::Down | Part::Memory | Part::Processors => (to, rate),
-        };
-        let again = self.lost(now, (part, index), message, bytes, rate);
-        let time = (bytes + again) / rate + if first { overhead } else { 0.0 };
-        let start = self.servers.entry((part, index)).or_default().serve(now, source, time);
-        // Leaving the rack is one more way between switches.
-        let hop = if part == Part::RackUp { latency } else { 0.0 };
-        let end = end.max(start + time) + hop;
-        self.pieces[id].stage += 1;
-        self.pieces[id].end = end;
-        let at_last_port = stage + 1 == way.len();
-        self.at(if at_last_port { end } else { start + hop }, Event::Arrive { step: sent, piece: id });
-    }
-
-    #[allow(clippy::cast_precision_loss)] // Hosts of a rack.
-    fn rack_rate(&self) -> f64 {
-        self.fabric.racks.map_or(f64::INFINITY, |racks| self.fabric.rate * racks.hosts as f64 / racks.oversubscription)
-    }
-
-    /// Bytes that a message sends again because a piece of it met a full queue: what was under way when its first packet
-    /// was lost, which is a queue and what the link holds; once, as senders slow down then. A sender's own messages do not
-    /// make it lose any.
-    fn lost(&mut self, now: f64, port: (Part, usize), message: usize, bytes: f64, rate: f64) -> f64 {
-        let Message { source, lost, .. } = self.messages[message];
-        let server = self.servers.get(&port).copied().unwrap_or_default();
-        let waiting = (server.free - now).max(0.0) * rate;
-        if lost || waiting <= self.fabric.queue || server.source == source || bytes <= 0.0 {
-            return 0.0;
-        }
-        let window = bytes.min(self.fabric.queue + 2.0 * self.fabric.latency * rate);
-        self.messages[message].lost = true;
-        self.losses += 1;
-        self.resent += window;
-        window
-    }
-
-    fn outcome(&self, seconds: f64) -> Outcome {
+    fn outcome(&self) -> Outcome {
+        let seconds = self.seconds;
         let share = |part: Part| {
             let busiest = self.servers.iter().filter(|((of, _), _)| *of == part).map(|(_, server)| server.busy);
             busiest.reduce(f64::max).map(|busy| (part, busy / seconds.max(f64::MIN_POSITIVE)))
         };
         let mut busy: Vec<(Part, f64)> = Part::ALL.into_iter().filter_map(share).collect();
+        busy.extend(self.processors.as_ref().map(|processors| (Part::Processors, processors.share(seconds))));
         busy.sort_by(|a, b| b.1.total_cmp(&a.1));
         Outcome { seconds, busy, losses: self.losses, resent: self.resent }
     }

@@ -7,11 +7,15 @@ use crate::schedule::Slice;
 /// Links of 1000 bytes a second, memory so fast that it counts for nothing.
 const SLOW: Fabric = Fabric {
     rate: 1000.0,
+    crowded: f64::INFINITY,
     latency: 0.5,
     overhead: 0.25,
     queue: f64::INFINITY,
+    burst: 0.0,
+    timeout: 0.0,
     racks: None,
     memory: 1e15,
+    eager: Eager::ALL,
     machine: None,
 };
 
@@ -84,6 +88,23 @@ fn a_short_queue_loses_packets_of_many_senders_and_costs_what_is_sent_again() {
 }
 
 #[test]
+fn the_end_of_a_message_that_is_lost_is_sent_again_after_a_timeout() {
+    let lossy = Fabric { queue: 500.0, latency: 0.0, overhead: 0.0, timeout: 9.0, ..SLOW };
+    let outcome = simulate(&incast(3, 250), 4, &lossy, &Groups::apart(3)).expect("it ends");
+    // The second finds the first in the queue, waits, and then has the port for itself.
+    assert_eq!(outcome.losses, 1);
+    close(outcome.seconds, 9.0 + 1.0);
+}
+
+#[test]
+fn a_bucket_lets_pass_at_once_what_it_holds_and_fills_again_while_the_link_is_idle() {
+    let bucket = Fabric { burst: 400.0, latency: 0.0, overhead: 0.0, ..SLOW };
+    let seconds = |schedules: &[Schedule]| simulate(schedules, 4, &bucket, &Groups::apart(2)).expect("it ends").seconds;
+    close(seconds(&incast(2, 100)), 0.0);
+    close(seconds(&incast(2, 250)), 0.6);
+}
+
+#[test]
 fn a_leader_with_little_memory_bandwidth_is_the_bottleneck() {
     let question = Question { collective: Collective::Reduce, ranks: 16, width: 4, bytes: 4000 };
     let fixed = Fixed { algorithm: Some("two_hop"), ..Fixed::default() };
@@ -102,6 +123,7 @@ fn hosts_on_one_machine_share_its_processors() {
         inside: Work { message: 0.0, byte: 1e-3 },
         between: Work { message: 0.0, byte: 0.0 },
         reduced: 1e-3,
+        turn: 0.0,
     };
     let seconds = |processors| {
         let machine = Some(Machine { processors, ..costs });

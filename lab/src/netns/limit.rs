@@ -18,6 +18,11 @@ const OWN_QUEUE: u64 = 1000;
 /// of the links.
 const TRAIN: u64 = 6 * PACKET;
 
+/// How hosts divide a link: what every kernel has and every namespace may choose. Whatever this machine's own is, another one
+/// would measure something else; and `bbr`, which some have, sends on where queues overflow, and slows down for 200 ms when
+/// a queue has not been empty for ten seconds.
+const CONTROL: &str = "reno";
+
 /// What each host's link carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -52,8 +57,15 @@ impl Lab {
                 reason: "a link needs a rate and a queue above 0".into(),
             });
         }
+        let cautious = |host: Process| {
+            let mut command = Command::new("nsenter");
+            command.arg(format!("--net=/proc/{}/ns/net", host.pid));
+            command.args(["sysctl", "-qw", &format!("net.ipv4.tcp_congestion_control={CONTROL}")]);
+            process::run(&mut command, "")
+        };
         for (index, &host) in self.state.hosts.iter().enumerate() {
             in_trains(host)?;
+            cautious(host)?;
             limited(host, "eth0", OWN_QUEUE.max(link.queue))?;
             limited(self.state.switch, &format!("port{}", index + 1), link.queue)?;
         }

@@ -15,8 +15,9 @@ Each line is one way to do it, the fastest first: time, algorithm, ranks of a gr
 most of the time. `waiting` means that no link and no memory was: messages waited for each other, one after the other.
 To use what was found: rsrun --set collectives.all_reduce=two_hop_ring --set collectives.chunk_bytes=256KiB ...
 
-The model: a message starts when its receive is posted, takes the ports on its way one after the other (cut through),
-and bytes of memory traffic at its ends; each port and each host's memory serves in the order of arrival. A message that
+The model: a small message starts at once, a large one (over 8 KiB within a host, 64 KiB between hosts) when it has been
+announced and asked for. It takes the ports on its way one after the other (cut through), and bytes of memory traffic at
+its ends; each port and each host's memory serves in the order of arrival. A message that
 finds a full queue of others at a port of a switch sends a queue's worth again (Go-Back-N). docs/two-hop.md holds it
 against measurements.";
 
@@ -45,6 +46,10 @@ pub struct SimulateOptions {
     #[arg(long, value_name = "BITS", default_value = "10Gbit", value_parser = rate)]
     pub rate: f64,
 
+    /// The same where messages of several ranks meet at a link; without it as fast
+    #[arg(long, value_name = "BITS", value_parser = rate)]
+    pub crowded: Option<f64>,
+
     /// From one host to another; between racks twice as much
     #[arg(long, value_name = "TIME", default_value = "20us", value_parser = time)]
     pub latency: f64,
@@ -56,6 +61,14 @@ pub struct SimulateOptions {
     /// Packets of 1,514 bytes that wait at a port of a switch before some are lost; without it none are
     #[arg(long, value_name = "PACKETS")]
     pub queue: Option<u32>,
+
+    /// What passes a link at once after it has been idle: a token bucket
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = bytes)]
+    pub burst: usize,
+
+    /// After so long a sender that hears nothing sends the end of a message again: 200ms with TCP on Linux
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time)]
+    pub timeout: f64,
 
     /// Hosts of a rack; without it all are at one switch
     #[arg(long, value_name = "HOSTS", value_parser = clap::value_parser!(u32).range(1..))]
@@ -70,8 +83,8 @@ pub struct SimulateOptions {
     pub memory: f64,
 
     /// The hosts are emulated on one machine with fewer processors than ranks: how many, what a message within a host and
-    /// one between hosts takes them, each with the time of a byte, and to reduce a byte; for example
-    /// 2,20us,0.2ns,40us,1ns,0.1ns
+    /// one between hosts takes them, each with the time of a byte, to reduce a byte, and to give a processor to another rank;
+    /// for example 2,5us,0.2ns,40us,1ns,0.1ns,10us
     #[arg(long, value_name = "COSTS", value_parser = machine)]
     pub machine: Option<Machine>,
 
@@ -165,21 +178,22 @@ fn memory(text: &str) -> Result<f64, String> {
     positive(quantity(text, BYTES, "200GB")?, "what memory carries")
 }
 
-/// Processors, and five times.
+/// Processors, and six times.
 fn machine(text: &str) -> Result<Machine, String> {
     let words: Vec<&str> = text.split(',').collect();
     let [processors, times @ ..] = words.as_slice() else { return Err("nothing".into()) };
     let processors =
         processors.parse().ok().filter(|number| *number > 0).ok_or("the first is a number of processors")?;
     let times = times.iter().map(|word| time(word)).collect::<Result<Vec<f64>, String>>()?;
-    let [message, byte, between, between_byte, reduced] = times[..] else {
-        return Err("a number and five times, for example 2,20us,0.2ns,40us,1ns,0.1ns".into());
+    let [message, byte, between, between_byte, reduced, turn] = times[..] else {
+        return Err("a number and six times, for example 2,5us,0.2ns,40us,1ns,0.1ns,10us".into());
     };
     Ok(Machine {
         processors,
         inside: Work { message, byte },
         between: Work { message: between, byte: between_byte },
         reduced,
+        turn,
     })
 }
 
@@ -205,9 +219,9 @@ mod tests {
         for text in ["", "Mbit", "200", "200MiB", "-1Mbit", "0Mbit"] {
             assert!(rate(text).is_err(), "{text}");
         }
-        let costs = machine("2,20us,0.2ns,40us,1ns,0.1ns").expect("six words");
-        assert_eq!((costs.processors, costs.inside.message > 19e-6), (2, true));
-        assert!(machine("2,20us").is_err() && machine("0,1us,1ns,1us,1ns,1ns").is_err());
+        let costs = machine("2,20us,0.2ns,40us,1ns,0.1ns,10us").expect("seven words");
+        assert_eq!((costs.processors, costs.inside.message > 19e-6, costs.turn > 9e-6), (2, true, true));
+        assert!(machine("2,20us").is_err() && machine("0,1us,1ns,1us,1ns,1ns,1us").is_err());
         assert!(bytes("9TB").is_err() && time("5").is_err() && memory("0").is_err() && factor("0.5").is_err());
     }
 }
