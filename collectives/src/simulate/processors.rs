@@ -6,12 +6,17 @@
 use super::Event;
 use std::collections::VecDeque;
 
+/// How often a rank that waits gives way to others before it sleeps: see the runtime's waiting.
+const YIELDS: u32 = 4;
+
 /// One rank's process.
 #[derive(Debug, Default)]
 struct Process {
     work: VecDeque<(f64, Event)>,
     /// It has a processor, or waits for one.
     awake: bool,
+    /// How often it has had one and found nothing to do.
+    yields: u32,
 }
 
 /// Processors and processes.
@@ -61,9 +66,17 @@ impl Processors {
         let process = &mut self.processes[rank];
         let next = process.work.pop_front();
         match next {
-            Some((time, _)) => self.busy += time,
+            Some((time, _)) => {
+                process.yields = 0;
+                self.busy += time;
+            }
+            None if process.yields < YIELDS && !self.waiting.is_empty() => {
+                process.yields += 1;
+                self.waiting.push_back(rank);
+                self.free += 1;
+            }
             None => {
-                process.awake = false;
+                (process.awake, process.yields) = (false, 0);
                 self.free += 1;
             }
         }
