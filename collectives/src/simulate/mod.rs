@@ -82,12 +82,19 @@ impl Outcome {
 }
 
 /// Something that serves one after the other.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Server {
     free: f64,
     busy: f64,
     /// Who was served last.
     source: usize,
+}
+
+impl Default for Server {
+    /// One that has been idle for long.
+    fn default() -> Server {
+        Server { free: f64::NEG_INFINITY, busy: 0.0, source: 0 }
+    }
 }
 
 impl Server {
