@@ -158,11 +158,11 @@ impl Together<'_> {
         if runtime.wait_shortly(&mut ready) {
             return Ok(());
         }
-        let activity = self.flight.activity();
+        let (context, activity) = (self.communicator.context(), self.flight.activity());
         let _span = runtime.span(What::Call(activity));
         loop {
             let deadline = Some(Instant::now() + LOOK);
-            if runtime.wait_for_memory(activity, deadline, || ready().then_some(()))?.is_some() {
+            if runtime.wait_for_memory(context, activity, deadline, || ready().then_some(()))?.is_some() {
                 return Ok(());
             }
             let mut engine = runtime.lock();
