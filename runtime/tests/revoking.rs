@@ -1,5 +1,7 @@
 //! Communicators that one rank ends for all, over every transport.
 
+#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "small numbers of test patterns")]
+
 mod common;
 
 use common::{
