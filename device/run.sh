@@ -4,7 +4,8 @@
 #
 #     ./run.sh                    all of the below but `sanitize`
 #     ./run.sh examples           device_put and train_device
-#     ./run.sh check              every check, with memory mapped and through the proxy
+#     ./run.sh check              every check, with memory mapped and through the proxy; four ranks, two on each GPU, in
+#                                 two groups that stand for hosts
 #     ./run.sh sanitize           the checks, shortened, under compute-sanitizer, where that is installed
 #     ./run.sh bench              our figures; with nvcc and Python there also NVSHMEM's, NCCL's and bare stores', and ratios
 set -uo pipefail
@@ -13,7 +14,10 @@ here=$PWD
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failed=0
-two=(env "LD_LIBRARY_PATH=$here/lib:${LD_LIBRARY_PATH:-}" ./rsrun -n 2 -host localhost:2)
+ranks=(env "LD_LIBRARY_PATH=$here/lib:${LD_LIBRARY_PATH:-}" ./rsrun)
+two=("${ranks[@]}" -n 2 -host localhost:2)
+# Ranks 0 and 1 map each other, so do 2 and 3; between the groups goes the proxy, as between hosts.
+groups=("${ranks[@]}" -n 4 -host localhost:4 --set device.way=proxy --set collectives.group_size=2)
 
 step() { # NAME COMMAND...: runs a step and remembers whether it failed
     local name=$1 begun=$SECONDS
@@ -26,18 +30,23 @@ examples() {
     step "device_put" "${two[@]}" ./device_put
     step "device_put through the proxy" "${two[@]}" --set device.way=proxy ./device_put
     step "train_device" "${two[@]}" ./train_device
+    step "train_device in two groups" "${groups[@]}" ./train_device
 }
 
 check() {
     step "checks, mapped" "${two[@]}" --set device.wait_limit=2s ./gpu_check
     step "checks, proxy" "${two[@]}" --set device.way=proxy --set device.wait_limit=2s ./gpu_check 16
+    step "collectives in two groups" "${groups[@]}" ./gpu_check 16 collectives
+    step "collectives in two groups, TCP" "${groups[@]}" --set transport.allow=tcp ./gpu_check 16 collectives
     step "software NIC, driven by kernels" ./gpu_nic
 }
 
 sanitize() {
     local tool=compute-sanitizer
     command -v $tool > /dev/null || { echo "== sanitize: NOT RUN, there is no $tool"; return; }
-    step "memcheck" "${two[@]}" --set device.wait_limit=10s $tool --error-exitcode 9 ./gpu_check 64
+    step "memcheck, mapped" "${two[@]}" --set device.wait_limit=10s $tool --error-exitcode 9 ./gpu_check 64
+    step "memcheck, proxy" "${two[@]}" --set device.way=proxy --set device.wait_limit=10s $tool --error-exitcode 9 \
+        ./gpu_check 64
 }
 
 # Every peer prints its own lines; here they become lines of `key figure`.
