@@ -47,6 +47,10 @@ pub(crate) enum Command {
     /// f32 values of all ranks added up on all ranks; the rank that took longest, in us
     #[command(name = "all_reduce")]
     AllReduce(Measurement),
+    /// Windows of puts from the first rank into memory of the last (MPI: MPI_Put, MPI_Win_flush), in MB/s
+    Put(Windows),
+    /// Memory of a rank after every rank has exchanged a message with every other, in MB; shared pages by their share
+    Memory(Measurement),
     /// Find the best algorithms on the ranks of a job: rsrun -n 96 -hostfile hosts rsbench tune collectives
     Tune(Tuning),
     /// Two records side by side: what the second costs in parts of the first
@@ -78,7 +82,7 @@ pub(crate) enum Command {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Measurement {
-    /// Sizes of messages: 8, 64K, 1M, and 8..64K for the powers of two between; without it 0..64M, for ring 8
+    /// Sizes of messages: 8, 64K, 1M, and 8..64K for the powers of two between; without it 0..64M, for ring and memory 8
     #[arg(long, value_name = "LIST", value_parser = sizes_of)]
     sizes: Option<Sizes>,
     #[command(flatten)]
@@ -156,6 +160,9 @@ pub(crate) struct Options {
     /// Ranks, on this host; without it 2
     #[arg(short = 'n', long, value_name = "N", help_heading = STARTING)]
     pub(crate) ranks: Option<usize>,
+    /// Start them on the hosts of this hostfile, unbound, over sockets; other libraries, too
+    #[arg(long, visible_alias = "hostfile", value_name = "FILE", help_heading = STARTING)]
+    pub(crate) hosts: Option<PathBuf>,
     /// Another library, in turn with ours: a name from `rsbench peers`, or all; may be repeated
     #[arg(long = "peer", value_name = "NAME", value_delimiter = ',', help_heading = STARTING)]
     pub(crate) peers: Vec<String>,
@@ -183,6 +190,7 @@ impl Options {
     pub(crate) fn first_for_driver(&self) -> Option<&'static str> {
         [
             (self.ranks.is_some(), "-n"),
+            (self.hosts.is_some(), "--hosts"),
             (!self.peers.is_empty(), "--peer"),
             (self.turns.is_some(), "--turns"),
             (self.transport.is_some(), "--transport"),
@@ -245,6 +253,8 @@ impl Command {
             Command::Rate(it) => (Pattern::Rate, it.sizes, it.window, it.common),
             Command::Incast(it) => (Pattern::Incast, it.sizes, it.window, it.common),
             Command::AllReduce(it) => (Pattern::AllReduce, it.sizes, 1, it.common),
+            Command::Put(it) => (Pattern::Put, it.sizes, it.window, it.common),
+            Command::Memory(it) => (Pattern::Memory, it.sizes, 1, it.common),
             Command::Barrier(common) => (Pattern::Barrier, Some(Sizes(vec![0])), 1, common),
             Command::Tune(_)
             | Command::Compare(_)
@@ -255,8 +265,8 @@ impl Command {
         let sizes = sizes.map(|sizes| sizes.0).unwrap_or_else(|| match pattern {
             Pattern::Latency => sizes::all(),
             Pattern::AllReduce => [8, 512, 4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20].into(),
-            Pattern::Bandwidth | Pattern::Bibw => sizes::all().split_off(1),
-            Pattern::Rate | Pattern::Incast | Pattern::Ring | Pattern::Barrier => vec![8],
+            Pattern::Bandwidth | Pattern::Bibw | Pattern::Put => sizes::all().split_off(1),
+            Pattern::Rate | Pattern::Incast | Pattern::Ring | Pattern::Barrier | Pattern::Memory => vec![8],
         });
         let plan = Plan {
             pattern,

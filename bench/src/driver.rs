@@ -1,11 +1,12 @@
 //! Starts the ranks of every library through its own launcher, in turn, and collects their runs.
 
+use crate::hosts::Hosts;
 use crate::measure::{Plan, Transport};
-use crate::peers::Installed;
+use crate::peers::{Installed, Start};
 use crate::port::Failure;
 use crate::record::Run;
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
@@ -21,6 +22,8 @@ pub const OWN: &str = "rsrun";
 pub struct Job {
     /// How many ranks.
     pub ranks: usize,
+    /// On which hosts; without any, on this one.
+    pub hosts: Option<Hosts>,
     /// What they measure.
     pub plan: Plan,
     /// How often each library has its turn.
@@ -41,8 +44,13 @@ pub fn run(job: &Job, mut tell: impl FnMut(&str), mut complain: impl FnMut(&str)
     let rsrun = rsrun()?;
     let own = std::env::current_exe()?;
     let plan = OsString::from(serde_json::to_string(&job.plan)?);
-    let bound = job.ranks <= std::thread::available_parallelism().map_or(1, usize::from);
-    let transport = job.plan.transport.unwrap_or(Transport::Shm);
+    let start = Start {
+        ranks: job.ranks,
+        // Hosts may be parts of one machine, which would all choose the same core.
+        bound: job.hosts.is_none() && job.ranks <= std::thread::available_parallelism().map_or(1, usize::from),
+        transport: job.plan.transport.unwrap_or(if job.hosts.is_some() { Transport::Tcp } else { Transport::Shm }),
+        hosts: job.hosts.as_ref(),
+    };
     let mut peers: Vec<&Installed> = job.peers.iter().collect();
     let mut runs = Vec::new();
     for turn in 0..job.turns {
@@ -53,16 +61,18 @@ pub fn run(job: &Job, mut tell: impl FnMut(&str), mut complain: impl FnMut(&str)
             let name = peer.map_or(OWN, |peer| peer.peer.name);
             tell(&format!("turn {} of {}: {name}", turn + 1, job.turns));
             let mut command = match peer {
-                Some(peer) => peer.command(job.ranks, bound, transport, std::slice::from_ref(&plan)),
+                Some(peer) => peer.command(start, std::slice::from_ref(&plan)),
                 None => {
                     let mut command = Command::new(&rsrun);
                     command.args(["-n", &job.ranks.to_string()]).args(&job.options);
-                    if transport == Transport::Tcp {
+                    if start.transport == Transport::Tcp {
                         command.args(["--set", "transport.allow=tcp"]);
                     }
-                    if !bound {
-                        command.arg("--oversubscribe");
-                    }
+                    match start.hosts {
+                        Some(hosts) => command.arg("-hostfile").arg(hosts.file()).args(["--bind-to", "none"]),
+                        None if start.bound => &mut command,
+                        None => command.arg("--oversubscribe"),
+                    };
                     command.arg(&own).arg("rank").arg(&plan);
                     command
                 }
@@ -72,8 +82,9 @@ pub fn run(job: &Job, mut tell: impl FnMut(&str), mut complain: impl FnMut(&str)
                     name.clone_into(&mut run.library);
                     run.turn = turn;
                     if let Some(peer) = peer {
-                        run.settings = peer.settings(bound, transport);
-                        run.settings.insert("launcher".into(), peer.options(bound, transport).join(" "));
+                        run.settings = peer.settings(start);
+                        let options = peer.options(start).join(OsStr::new(" "));
+                        run.settings.insert("launcher".into(), options.to_string_lossy().into_owned());
                     }
                     runs.push(run);
                 }

@@ -76,11 +76,11 @@ impl Hosts {
         &self.file
     }
 
-    /// What another launcher, `mpirun.openmpi` or `mpiexec.hydra`, must be told to start ranks there.
+    /// What another launcher, `mpirun.openmpi` or one of the Hydra family, must be told to start ranks there.
     #[must_use]
-    pub fn options(&self, launcher: &str) -> Vec<OsString> {
+    pub fn options(&self, hydra: bool) -> Vec<OsString> {
         let text = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        if launcher.contains("hydra") {
+        if hydra {
             let start = text(&["-launcher", "ssh", "-launcher-exec"]);
             let hosts = [text(&["-localhost", &self.own_address, "-f"]), vec![self.hydra.clone().into()]].concat();
             return [start, vec![self.ssh.clone().into()], hosts].concat();

@@ -7,6 +7,7 @@ mod progress;
 use clap::Parser;
 use cli::{Arguments, Command, Comparison, Options, Tuning};
 use progress::Progress;
+use rsbench::hosts::Hosts;
 use rsbench::measure::{Plan, Transport};
 use rsbench::peers::{self, Installed, PEERS};
 use rsbench::port::{Failure, own::Own};
@@ -121,8 +122,12 @@ fn drive(plan: Plan, options: &Options) -> Result<ExitCode, Failure> {
     let folder = options.peers_folder.clone().unwrap_or_else(peers::default_folder);
     let peers = chosen(&options.peers, &folder)?;
     let time = now();
+    // The other launchers' hostfiles, as long as they run.
+    let files = tempfile::tempdir()?;
+    let hosts = options.hosts.as_ref().map(|file| Hosts::new(file, files.path())).transpose()?;
     let job = driver::Job {
         ranks,
+        hosts,
         plan,
         turns: options.turns.unwrap_or(if peers.is_empty() { 1 } else { 5 }) as usize,
         peers,

@@ -24,6 +24,10 @@ pub enum Pattern {
     /// The values of all ranks are added up, and all get the sums.
     #[serde(rename = "all_reduce")]
     AllReduce,
+    /// Windows of puts from the first rank into memory of the last.
+    Put,
+    /// What a rank's memory comes to after every rank has exchanged a message with every other.
+    Memory,
 }
 
 impl Pattern {
@@ -39,6 +43,8 @@ impl Pattern {
             Pattern::Ring => "ring",
             Pattern::Barrier => "barrier",
             Pattern::AllReduce => "all_reduce",
+            Pattern::Put => "put",
+            Pattern::Memory => "memory",
         }
     }
 
@@ -47,8 +53,9 @@ impl Pattern {
     pub fn unit(self) -> Unit {
         match self {
             Pattern::Latency | Pattern::Ring | Pattern::Barrier | Pattern::AllReduce => Unit::Microseconds,
-            Pattern::Bandwidth | Pattern::Bibw | Pattern::Incast => Unit::MegabytesPerSecond,
+            Pattern::Bandwidth | Pattern::Bibw | Pattern::Incast | Pattern::Put => Unit::MegabytesPerSecond,
             Pattern::Rate => Unit::MillionsPerSecond,
+            Pattern::Memory => Unit::Megabytes,
         }
     }
 
@@ -64,6 +71,10 @@ impl Pattern {
             Pattern::Ring => "a message goes round all ranks; time a hop",
             Pattern::Barrier => "a barrier of all ranks; the rank that took longest",
             Pattern::AllReduce => "f32 values of all ranks added up on all ranks; the rank that took longest",
+            Pattern::Put => "windows of puts from the first rank into memory of the last, until they are there",
+            Pattern::Memory => {
+                "memory of a rank after every rank has exchanged a message with every other; over the ranks"
+            }
         }
     }
 }
@@ -80,6 +91,9 @@ pub enum Unit {
     /// 10^6 messages a second.
     #[serde(rename = "M/s")]
     MillionsPerSecond,
+    /// 10^6 bytes.
+    #[serde(rename = "MB")]
+    Megabytes,
 }
 
 impl Unit {
@@ -90,13 +104,14 @@ impl Unit {
             Unit::Microseconds => "us",
             Unit::MegabytesPerSecond => "MB/s",
             Unit::MillionsPerSecond => "M/s",
+            Unit::Megabytes => "MB",
         }
     }
 
     /// Whether a larger figure is the better one.
     #[must_use]
     pub fn more_is_better(self) -> bool {
-        self != Unit::Microseconds
+        !matches!(self, Unit::Microseconds | Unit::Megabytes)
     }
 
     /// How many times as much `ours` costs as `theirs`: above 1 it is the worse one, whatever the unit.

@@ -35,6 +35,8 @@ pub fn measure<P: Port>(port: &mut P, plan: &Plan, bytes: usize) -> Result<Optio
         Pattern::Ring => loops.ring(port),
         Pattern::Barrier => loops.barrier(port),
         Pattern::AllReduce => loops.all_reduce(port),
+        Pattern::Put => loops.put(port, last),
+        Pattern::Memory => loops.memory(port),
     }
 }
 
@@ -227,6 +229,59 @@ impl Loops<'_> {
         })
     }
 
+    fn put<P: Port>(&self, port: &mut P, last: usize) -> Result<Option<Measured>, Failure> {
+        port.expose(self.window * self.bytes)?;
+        let first = port.rank() == 0;
+        if !first && port.rank() != last {
+            return Ok(None);
+        }
+        let mut window = [Window::new(last, self.window, self.bytes)];
+        let (rounds, times) = self.rounds(port, &[0, last], |port, checked| {
+            if !first {
+                // The target has no part in a put; it only looks, when it is told that all is there.
+                if let Some(round) = checked {
+                    port.receive(&mut [0], 0)?;
+                    let there = port.exposed()?;
+                    let buffers = there.chunks(self.bytes.max(1)).take(self.window).map(<[u8]>::to_vec).collect();
+                    intact_window(&[Window { peer: 0, buffers }], Some(round))?;
+                    port.send(&[1], 0)?;
+                }
+                return Ok(0.0);
+            }
+            stamp_window(&mut window, checked);
+            let begun = Instant::now();
+            port.put(&window[0])?;
+            let time = begun.elapsed();
+            if checked.is_some() {
+                port.send(&[1], last)?;
+                port.receive(&mut [0], last)?;
+            }
+            Ok(time.as_secs_f64())
+        })?;
+        Ok(first.then(|| Measured { samples: times.iter().map(|time| self.figure(1, *time)).collect(), rounds }))
+    }
+
+    /// One message from every rank to every other; the samples are the ranks' memory.
+    fn memory<P: Port>(&self, port: &mut P) -> Result<Option<Measured>, Failure> {
+        let (rank, size) = (port.rank(), port.size());
+        for distance in 1..size {
+            let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
+            let mut outgoing = [Window::new(to, 1, self.bytes)];
+            let mut incoming = [Window::new(from, 1, self.bytes)];
+            stamp_window(&mut outgoing, Some(distance as u64));
+            port.windows(&mut incoming, &mut outgoing)?;
+            intact_window(&incoming, Some(distance as u64))?;
+        }
+        // Nobody goes on, and frees or takes anything, before all have looked.
+        port.barrier()?;
+        let mine = resident_share()?;
+        let all: Vec<usize> = (0..size).collect();
+        let samples = gather(port, &all, &[mine])?;
+        port.barrier()?;
+        let rounds = Rounds { warm_up: 0, measured: 1 };
+        Ok(samples.map(|ranks| Measured { samples: ranks.concat(), rounds }))
+    }
+
     /// Rounds of all ranks, each with the time of the rank that took longest.
     fn slowest<P: Port>(
         &self,
@@ -279,6 +334,16 @@ impl Loops<'_> {
         }
         Ok((rounds, times))
     }
+}
+
+/// This process's memory in 10^6 bytes: pages of its own, and of pages that several processes have, its share (`Pss` of
+/// proc_pid_smaps(5)).
+fn resident_share() -> Result<f64, Failure> {
+    let path = "/proc/self/smaps_rollup";
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).ok_or_else(|| format!("{path} has no Pss"))?;
+    let kibibytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kibibytes * 1024.0 / 1e6)
 }
 
 /// Rank 0's decision, on all ranks that take part.
@@ -393,6 +458,17 @@ mod tests {
         fn all_reduce(&mut self, data: &[f32], result: &mut [f32]) -> Result<(), Failure> {
             self.0.all_reduce(data, result)
         }
+        fn expose(&mut self, bytes: usize) -> Result<(), Failure> {
+            self.0.expose(bytes)
+        }
+        fn put(&mut self, window: &Window) -> Result<(), Failure> {
+            self.0.put(window)
+        }
+        fn exposed(&mut self) -> Result<Vec<u8>, Failure> {
+            let mut there = self.0.exposed()?;
+            there[0] ^= 1;
+            Ok(there)
+        }
     }
 
     fn plan(pattern: Pattern) -> Plan {
@@ -417,6 +493,8 @@ mod tests {
             (Pattern::Barrier, 5),
             (Pattern::AllReduce, 2),
             (Pattern::AllReduce, 5),
+            (Pattern::Put, 2),
+            (Pattern::Put, 3),
         ];
         for (pattern, ranks) in patterns {
             for bytes in [0, 1, 13, 5000] {
@@ -432,11 +510,28 @@ mod tests {
     }
 
     #[test]
+    fn memory_gives_a_sample_a_rank() {
+        let results = spmd::local::run(3, |world| {
+            let measured = measure(&mut Own::new(world.communicator()), &plan(Pattern::Memory), 64).expect("it runs");
+            measured.map(|measured| measured.samples)
+        });
+        // The ranks are threads here: all see the memory of one process.
+        let samples = results[0].as_ref().expect("rank 0 has them");
+        assert!(samples.len() == 3 && samples.iter().all(|sample| *sample > 0.1), "{samples:?}");
+        assert!(results[1..].iter().all(Option::is_none));
+    }
+
+    #[test]
     fn a_damaged_message_ends_the_measurement() {
         let results = spmd::local::run(2, |world| {
             measure(&mut Damaging(Own::new(world.communicator())), &plan(Pattern::Bandwidth), 64).map(drop)
         });
         let error = results[1].as_ref().expect_err("the receiver looks").to_string();
+        assert_eq!(error, "a message of 64 bytes came damaged at byte 0 or soon after");
+        let results = spmd::local::run(2, |world| {
+            measure(&mut Damaging(Own::new(world.communicator())), &plan(Pattern::Put), 64).map(drop)
+        });
+        let error = results[1].as_ref().expect_err("the target looks").to_string();
         assert_eq!(error, "a message of 64 bytes came damaged at byte 0 or soon after");
     }
 

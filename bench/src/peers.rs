@@ -3,6 +3,7 @@
 //! To add one: an entry here, and one in `xtask/src/peers.rs`, which builds `rsbench-mpi` against it. Knows nothing of
 //! what is measured.
 
+use crate::hosts::Hosts;
 use crate::measure::Transport;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -89,22 +90,33 @@ impl Peer {
     }
 }
 
+/// Where the ranks of a peer run and what joins them.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// How many.
+    pub ranks: usize,
+    /// Each on a core of its own, in order; otherwise the kernel places them.
+    pub bound: bool,
+    /// What joins them.
+    pub transport: Transport,
+    /// Other hosts than this one.
+    pub hosts: Option<&'a Hosts>,
+}
+
 impl Installed {
-    /// The command that runs `ranks` ranks of the peer's program with these arguments. `bound`: each rank on a core of its
-    /// own, in order; otherwise there are more ranks than cores.
+    /// The command that runs the peer's program with these arguments.
     #[must_use]
-    pub fn command(&self, ranks: usize, bound: bool, transport: Transport, arguments: &[OsString]) -> Command {
+    pub fn command(&self, start: Start<'_>, arguments: &[OsString]) -> Command {
         let mut command = Command::new(&self.launcher);
-        command.args(["-n", &ranks.to_string()]);
-        command.args(self.options(bound, transport)).arg(&self.program).args(arguments);
-        command.envs(self.settings(bound, transport));
+        command.args(["-n", &start.ranks.to_string()]);
+        command.args(self.options(start)).arg(&self.program).args(arguments);
+        let settings = self.settings(start);
+        command.envs(&settings);
         // What the caller has set for another MPI.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             let foreign = ["OMPI_", "PMIX_", "PRTE_", "I_MPI_", "MPIR_CVAR_", "UCX_", "FI_", "HYDRA_"];
-            if foreign.iter().any(|prefix| text.starts_with(prefix))
-                && !self.settings(bound, transport).contains_key(&*text)
-            {
+            if foreign.iter().any(|prefix| text.starts_with(prefix)) && !settings.contains_key(&*text) {
                 command.env_remove(&name);
             }
         }
@@ -113,47 +125,62 @@ impl Installed {
 
     /// Options of its launcher.
     #[must_use]
-    pub fn options(&self, bound: bool, transport: Transport) -> Vec<&'static str> {
-        match self.peer.family {
+    pub fn options(&self, start: Start<'_>) -> Vec<OsString> {
+        let mut options = match self.peer.family {
             Family::OpenMpi(shared) => {
                 let mut options = vec!["--allow-run-as-root"];
                 // `ob1` rather than UCX, which is slower on both here.
                 options.extend(["--mca", "pml", "ob1", "--mca", "btl"]);
-                match transport {
+                match start.transport {
                     Transport::Shm => options.push(if shared == "sm" { "self,sm" } else { "self,vader" }),
-                    Transport::Tcp => options.extend(["self,tcp", "--mca", "btl_tcp_if_include", "lo"]),
+                    Transport::Tcp => options.push("self,tcp"),
                 }
-                options.extend(if bound {
+                if start.transport == Transport::Tcp && start.hosts.is_none() {
+                    options.extend(["--mca", "btl_tcp_if_include", "lo"]);
+                }
+                options.extend(if start.bound {
                     ["--map-by", "core", "--bind-to", "core"].as_slice()
                 } else {
                     ["--oversubscribe", "--bind-to", "none"].as_slice()
                 });
                 options
             }
-            Family::Mpich if bound => vec!["-bind-to", "core"],
+            Family::Mpich if start.bound => vec!["-bind-to", "core"],
             Family::Mpich | Family::Intel => vec![],
         }
+        .into_iter()
+        .map(OsString::from)
+        .collect::<Vec<_>>();
+        if let Some(hosts) = start.hosts {
+            options.extend(hosts.options(!matches!(self.peer.family, Family::OpenMpi(_))));
+        }
+        options
     }
 
     /// Settings in its environment.
     #[must_use]
-    pub fn settings(&self, bound: bool, transport: Transport) -> BTreeMap<String, String> {
+    pub fn settings(&self, start: Start<'_>) -> BTreeMap<String, String> {
         let mut settings = Vec::new();
         match self.peer.family {
             Family::OpenMpi(_) => {}
-            Family::Mpich if transport == Transport::Tcp => {
-                // Neither of its transports within a host; over loopback, by whichever of the two libraries it was built
-                // with.
-                settings.extend([("MPIR_CVAR_NOLOCAL", "1"), ("UCX_TLS", "self,tcp"), ("UCX_NET_DEVICES", "lo")]);
-                settings.extend([("FI_PROVIDER", "tcp"), ("FI_TCP_IFACE", "lo"), ("MPIR_CVAR_CH4_NETMOD", "ofi")]);
+            Family::Mpich if start.transport == Transport::Tcp => {
+                // Neither of its transports within a host, by whichever of the two libraries it was built with.
+                settings.extend([("MPIR_CVAR_NOLOCAL", "1"), ("UCX_TLS", "self,tcp")]);
+                settings.extend([("FI_PROVIDER", "tcp"), ("MPIR_CVAR_CH4_NETMOD", "ofi")]);
+                if start.hosts.is_none() {
+                    settings.extend([("UCX_NET_DEVICES", "lo"), ("FI_TCP_IFACE", "lo")]);
+                }
             }
             Family::Mpich => {}
             Family::Intel => {
-                settings.extend(match transport {
+                settings.extend(match start.transport {
                     Transport::Shm => [("I_MPI_FABRICS", "shm"), ("FI_PROVIDER", "shm"), ("FI_SHM_DISABLE_CMA", "0")],
                     Transport::Tcp => [("I_MPI_FABRICS", "ofi"), ("FI_PROVIDER", "tcp"), ("FI_TCP_IFACE", "lo")],
                 });
-                settings.push(if bound { ("I_MPI_PIN_DOMAIN", "core") } else { ("I_MPI_PIN", "off") });
+                if start.hosts.is_some() {
+                    settings.retain(|(name, _)| *name != "FI_TCP_IFACE");
+                }
+                settings.push(if start.bound { ("I_MPI_PIN_DOMAIN", "core") } else { ("I_MPI_PIN", "off") });
             }
         }
         let mut settings: BTreeMap<String, String> =
@@ -185,20 +212,24 @@ mod tests {
         Installed { peer, launcher: "mpirun".into(), program: "/p/rsbench-mpi".into(), python: "/p/python".into() }
     }
 
+    fn start(ranks: usize, bound: bool, transport: Transport) -> Start<'static> {
+        Start { ranks, bound, transport, hosts: None }
+    }
+
     fn line(command: &Command) -> String {
         command.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn each_peer_binds_its_ranks_and_takes_the_transport_that_was_asked_for() {
-        let open = line(&installed("openmpi").command(2, true, Transport::Shm, &["plan".into()]));
+        let open = line(&installed("openmpi").command(start(2, true, Transport::Shm), &["plan".into()]));
         assert!(open.starts_with("-n 2 ") && open.ends_with("--bind-to core /p/rsbench-mpi plan"), "{open}");
         assert!(open.contains("self,vader"));
-        let five = line(&installed("openmpi5").command(2, true, Transport::Tcp, &[]));
+        let five = line(&installed("openmpi5").command(start(2, true, Transport::Tcp), &[]));
         assert!(five.contains("self,tcp --mca btl_tcp_if_include lo"), "{five}");
-        let mpich = line(&installed("mpich").command(2, true, Transport::Shm, &[]));
+        let mpich = line(&installed("mpich").command(start(2, true, Transport::Shm), &[]));
         assert_eq!(mpich, "-n 2 -bind-to core /p/rsbench-mpi");
-        let intel = installed("intel").settings(true, Transport::Tcp);
+        let intel = installed("intel").settings(start(2, true, Transport::Tcp));
         assert_eq!(intel.get("FI_PROVIDER").map(String::as_str), Some("tcp"));
         assert_eq!(intel.get("I_MPI_PIN_DOMAIN").map(String::as_str), Some("core"));
         assert_eq!(intel.get("I_MPI_ROOT").map(String::as_str), Some("/p/python"));
@@ -207,14 +238,29 @@ mod tests {
     #[test]
     fn more_ranks_than_cores_are_bound_nowhere() {
         assert!(
-            line(&installed("openmpi").command(32, false, Transport::Shm, &[]))
+            line(&installed("openmpi").command(start(32, false, Transport::Shm), &[]))
                 .contains("--oversubscribe --bind-to none")
         );
-        assert!(!line(&installed("mpich5").command(32, false, Transport::Shm, &[])).contains("bind"));
+        assert!(!line(&installed("mpich5").command(start(32, false, Transport::Shm), &[])).contains("bind"));
         assert_eq!(
-            installed("intel").settings(false, Transport::Shm).get("I_MPI_PIN").map(String::as_str),
+            installed("intel").settings(start(32, false, Transport::Shm)).get("I_MPI_PIN").map(String::as_str),
             Some("off")
         );
+    }
+
+    #[test]
+    fn on_other_hosts_no_loopback_is_chosen_and_their_files_are_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("hosts");
+        std::fs::write(&file, "127.0.0.1 slots=1 # here\n\n127.0.0.2\n").expect("it is written");
+        let hosts = Hosts::new(&file, folder.path()).expect("they have addresses");
+        let start = Start { hosts: Some(&hosts), ..start(2, false, Transport::Tcp) };
+        let open = line(&installed("openmpi").command(start, &[]));
+        assert!(open.contains("btl_tcp_if_include 127.0.0.0/24") && !open.contains(" lo "), "{open}");
+        assert!(open.contains("--hostfile "), "{open}");
+        let hydra = line(&installed("mpich").command(start, &[]));
+        assert!(hydra.contains("-launcher ssh") && !hydra.contains("--hostfile"), "{hydra}");
+        assert!(!installed("mpich").settings(start).contains_key("UCX_NET_DEVICES"));
     }
 
     #[test]

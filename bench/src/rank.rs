@@ -58,7 +58,8 @@ pub fn run<P: Port>(
     if first {
         tell(Event::Begun(&run));
     }
-    let windows = !matches!(plan.pattern, Pattern::Latency | Pattern::Ring | Pattern::Barrier | Pattern::AllReduce);
+    let windows =
+        matches!(plan.pattern, Pattern::Bandwidth | Pattern::Bibw | Pattern::Rate | Pattern::Incast | Pattern::Put);
     for &bytes in &plan.sizes {
         if first {
             tell(Event::Size(bytes));

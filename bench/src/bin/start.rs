@@ -121,7 +121,7 @@ fn measure(options: &Options, rsrun: &Path, own: &Path, peers: &[Peer], hosts: O
             add(format!("{} true", peer.name), start(), words(&["true"]));
             add(format!("{} init", peer.name), start(), vec![peer.program.clone().into()]);
             if let Some(hosts) = hosts {
-                let start = [start(), hosts.options(peer.launcher)].concat();
+                let start = [start(), hosts.options(peer.launcher.contains("hydra"))].concat();
                 add(format!("{} init, hosts", peer.name), start, vec![peer.program.clone().into()]);
             }
         }

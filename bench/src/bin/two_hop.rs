@@ -346,7 +346,7 @@ impl Starter<'_> {
         command.extend(general.map(OsString::from));
         command.extend(["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"].map(OsString::from));
         command.extend(options.iter().map(OsString::from));
-        command.extend(self.hosts.options("mpirun.openmpi"));
+        command.extend(self.hosts.options(false));
         command.extend(["-n", &ranks.to_string()].map(OsString::from));
         command.push(program.into());
         Ok(Some(command))

@@ -133,10 +133,11 @@ impl Floors {
                         ("memcpy", cores.copy(bytes), true)
                     }
                     Pattern::Rate if bytes <= ONE_LINE => ("stream of lines", cores.line_stream(), false),
-                    Pattern::Bandwidth | Pattern::Incast | Pattern::Rate => {
+                    Pattern::Bandwidth | Pattern::Incast | Pattern::Rate | Pattern::Put => {
                         ("memcpy", cores.copy_windows(window, bytes, false), true)
                     }
                     Pattern::Bibw => ("memcpy both ways", cores.copy_windows(window, bytes, true), true),
+                    Pattern::Memory => return Ok(None),
                 };
                 (name, if by_last { told_by_last(port, last, us)? } else { us })
             }
@@ -144,8 +145,10 @@ impl Floors {
                 Pattern::Latency | Pattern::Ring | Pattern::Barrier | Pattern::AllReduce => {
                     ("bare socket", line.round_trip(bytes)?)
                 }
-                Pattern::Bandwidth | Pattern::Incast | Pattern::Rate => ("bare socket", line.windows(window, bytes)?),
-                Pattern::Bibw => return Ok(None),
+                Pattern::Bandwidth | Pattern::Incast | Pattern::Rate | Pattern::Put => {
+                    ("bare socket", line.windows(window, bytes)?)
+                }
+                Pattern::Bibw | Pattern::Memory => return Ok(None),
             },
             _ => return Ok(None),
         };
@@ -153,6 +156,7 @@ impl Floors {
             Unit::Microseconds => us,
             Unit::MegabytesPerSecond => bytes as f64 / us,
             Unit::MillionsPerSecond => 1.0 / us,
+            Unit::Megabytes => return Ok(None),
         };
         // Of several pairs the floor is only known for one.
         let known = value > 0.0 && value.is_finite() && !(plan.pattern == Pattern::Rate && port.size() > 2);

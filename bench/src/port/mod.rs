@@ -66,4 +66,22 @@ pub trait Port {
     /// # Errors
     /// See [`Port`].
     fn all_reduce(&mut self, data: &[f32], result: &mut [f32]) -> Result<(), Failure>;
+
+    /// Gives every rank memory of so many bytes that the others may put into, instead of what it had before. Collective.
+    ///
+    /// # Errors
+    /// See [`Port`].
+    fn expose(&mut self, bytes: usize) -> Result<(), Failure>;
+
+    /// Puts the buffers one behind the other into the exposed memory of a rank and waits until they are there.
+    ///
+    /// # Errors
+    /// See [`Port`].
+    fn put(&mut self, window: &Window) -> Result<(), Failure>;
+
+    /// A copy of this rank's exposed memory, with what others had put before they told.
+    ///
+    /// # Errors
+    /// See [`Port`].
+    fn exposed(&mut self) -> Result<Vec<u8>, Failure>;
 }

@@ -14,6 +14,7 @@ pub struct Mpi {
     rank: usize,
     size: usize,
     requests: Vec<ffi::MPI_Request>,
+    exposed: Option<Exposed>,
     // Finalizes when it is dropped.
     _universe: mpi::environment::Universe,
 }
@@ -27,7 +28,7 @@ impl Mpi {
         let universe = mpi::initialize().ok_or("MPI is initialized already")?;
         let world = universe.world();
         let (rank, size) = (usize::try_from(world.rank())?, usize::try_from(world.size())?);
-        Ok(Mpi { rank, size, requests: Vec::new(), _universe: universe })
+        Ok(Mpi { rank, size, requests: Vec::new(), exposed: None, _universe: universe })
     }
 
     /// What the library calls itself, as far as its first comma.
@@ -36,6 +37,47 @@ impl Mpi {
         let text = mpi::environment::library_version().unwrap_or_default();
         let name = text.split([',', '\n', '\0']).next().unwrap_or_default();
         name.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Memory that MPI has allocated on every rank, with an access to all ranks that is open as long as this lives.
+struct Exposed {
+    window: ffi::MPI_Win,
+    memory: *mut u8,
+    bytes: usize,
+}
+
+impl Exposed {
+    fn new(bytes: usize) -> Result<Self, Failure> {
+        let mut memory: *mut u8 = std::ptr::null_mut();
+        // SAFETY: a constant of the library.
+        let mut window = unsafe { ffi::RSMPI_WIN_NULL };
+        // SAFETY: both results are written by the call; the memory is the library's until `MPI_Win_free`.
+        let code = unsafe {
+            ffi::MPI_Win_allocate(
+                bytes.try_into()?,
+                1,
+                ffi::RSMPI_INFO_NULL,
+                ffi::RSMPI_COMM_WORLD,
+                (&raw mut memory).cast(),
+                &raw mut window,
+            )
+        };
+        check(code, "MPI_Win_allocate")?;
+        // SAFETY: the window has just been made; 0 asserts nothing.
+        check(unsafe { ffi::MPI_Win_lock_all(0, window) }, "MPI_Win_lock_all")?;
+        Ok(Exposed { window, memory, bytes })
+    }
+}
+
+impl Drop for Exposed {
+    fn drop(&mut self) {
+        // SAFETY: the window is open, its access is ended once, and it is freed once, before `MPI_Finalize` (the field stands
+        // before the universe). By default MPI ends the job at an error.
+        unsafe {
+            ffi::MPI_Win_unlock_all(self.window);
+            ffi::MPI_Win_free(&raw mut self.window);
+        }
     }
 }
 
@@ -160,5 +202,48 @@ impl Port for Mpi {
             )
         };
         check(code, "MPI_Allreduce")
+    }
+
+    fn expose(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.exposed = None;
+        self.exposed = Some(Exposed::new(bytes)?);
+        Ok(())
+    }
+
+    fn put(&mut self, window: &Window) -> Result<(), Failure> {
+        let exposed = self.exposed.as_ref().ok_or("nothing is exposed")?;
+        let to = i32::try_from(window.peer)?;
+        let mut at = 0;
+        for buffer in &window.buffers {
+            let count = i32::try_from(buffer.len())?;
+            // SAFETY: the buffer is borrowed until `MPI_Win_flush` below has completed the put; the library checks the place.
+            let code = unsafe {
+                ffi::MPI_Put(
+                    buffer.as_ptr().cast(),
+                    count,
+                    ffi::RSMPI_UINT8_T,
+                    to,
+                    at,
+                    count,
+                    ffi::RSMPI_UINT8_T,
+                    exposed.window,
+                )
+            };
+            check(code, "MPI_Put")?;
+            at += count as ffi::MPI_Aint;
+        }
+        // SAFETY: the access to all ranks is open.
+        check(unsafe { ffi::MPI_Win_flush(to, exposed.window) }, "MPI_Win_flush")
+    }
+
+    fn exposed(&mut self) -> Result<Vec<u8>, Failure> {
+        let exposed = self.exposed.as_ref().ok_or("nothing is exposed")?;
+        // SAFETY: the access is open.
+        check(unsafe { ffi::MPI_Win_sync(exposed.window) }, "MPI_Win_sync")?;
+        if exposed.bytes == 0 {
+            return Ok(Vec::new());
+        }
+        // SAFETY: the library's memory of so many bytes; nobody puts between its message that all is there and our answer.
+        Ok(unsafe { std::slice::from_raw_parts(exposed.memory, exposed.bytes) }.to_vec())
     }
 }

@@ -1,7 +1,7 @@
 //! The port of this project's library.
 
 use super::{Failure, Port, Window};
-use spmd::{Communicator, RecvRequest, SendRequest};
+use spmd::{Communicator, HeapBuffer, RecvRequest, SendRequest, SymmetricHeap};
 use spmd_collectives::prelude::*;
 
 /// Messages of the measured loops; the library's own traffic has a space of its own.
@@ -13,13 +13,14 @@ pub struct Own {
     communicator: Communicator,
     receives: Vec<RecvRequest<u8>>,
     sends: Vec<SendRequest<u8>>,
+    exposed: Option<(SymmetricHeap, HeapBuffer<u8>)>,
 }
 
 impl Own {
     /// Measures on a communicator.
     #[must_use]
     pub fn new(communicator: Communicator) -> Self {
-        Own { communicator, receives: Vec::new(), sends: Vec::new() }
+        Own { communicator, receives: Vec::new(), sends: Vec::new(), exposed: None }
     }
 }
 
@@ -79,5 +80,28 @@ impl Port for Own {
     #[inline]
     fn all_reduce(&mut self, data: &[f32], result: &mut [f32]) -> Result<(), Failure> {
         Ok(self.communicator.all_reduce_into(data, result, Sum)?)
+    }
+
+    fn expose(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.exposed = None;
+        let heap = SymmetricHeap::new(&self.communicator, bytes.max(1))?;
+        let buffer = heap.alloc(bytes)?;
+        self.exposed = Some((heap, buffer));
+        Ok(())
+    }
+
+    fn put(&mut self, window: &Window) -> Result<(), Failure> {
+        let (heap, room) = self.exposed.as_ref().ok_or("nothing is exposed")?;
+        let mut at = 0;
+        for buffer in &window.buffers {
+            room.slice(at..at + buffer.len()).put(buffer, window.peer)?;
+            at += buffer.len();
+        }
+        Ok(heap.quiet()?)
+    }
+
+    fn exposed(&mut self) -> Result<Vec<u8>, Failure> {
+        let (_, room) = self.exposed.as_ref().ok_or("nothing is exposed")?;
+        Ok(room.to_vec())
     }
 }

@@ -97,6 +97,27 @@ impl Table {
         let of = self.samples.iter().filter(|sample| sample.row == row && sample.column == column);
         median(of.map(|sample| sample.value).collect())
     }
+
+    /// The least and the most of the turns.
+    #[must_use]
+    pub fn range(&self, row: &str, column: &str) -> Option<(f64, f64)> {
+        let of = self.samples.iter().filter(|sample| sample.row == row && sample.column == column);
+        of.map(|sample| (sample.value, sample.value)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    }
+
+    /// A column in parts of another one: the median over the turns, each beside its own turn.
+    #[must_use]
+    pub fn ratio(&self, row: &str, column: &str, to: &str) -> Option<f64> {
+        let in_turn = |column: &str, turn: u32| {
+            self.samples
+                .iter()
+                .find(|sample| sample.row == row && sample.column == column && sample.turn == turn)
+                .map(|sample| sample.value)
+        };
+        let turns = self.samples.iter().filter(|sample| sample.row == row && sample.column == column);
+        let ratios = turns.filter_map(|sample| Some(sample.value / in_turn(to, sample.turn).filter(|to| *to > 0.0)?));
+        median(ratios.collect())
+    }
 }
 
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
@@ -125,6 +146,9 @@ mod tests {
         assert_eq!((table.row_names(), table.columns()), (vec!["0%", "0.1%"], vec!["ours", "ib_write_bw"]));
         assert_eq!(table.median("0%", "ours"), Some(3.0));
         assert_eq!(table.median("0.1%", "ib_write_bw"), None);
+        assert_eq!((table.range("0%", "ours"), table.range("0.1%", "ib_write_bw")), (Some((1.0, 5.0)), None));
+        assert_eq!(table.ratio("0%", "ours", "ib_write_bw"), Some(0.5));
+        assert_eq!(table.ratio("0.1%", "ours", "ib_write_bw"), None);
     }
 
     #[test]

@@ -5,13 +5,23 @@ use crate::port::Failure;
 use plotters::prelude::*;
 use std::fmt::Write as _;
 
-/// All tables of a record, each with its title.
+/// The columns of perftest's programs begin so; what stands beside them is also given in parts of theirs.
+const PERFTEST: &str = "ib_";
+
+/// All tables of a record, each with its title. A cell has the median of the turns, the least and the most of them where
+/// they differ, and where perftest has a column the ratio to it: the median over the turns, each beside its own turn.
 #[must_use]
 pub fn tables(record: &Record) -> String {
     let mut text = String::new();
     for table in &record.tables {
         let columns = table.columns();
-        let _ = write!(text, "{}, medians of {} turns:\n\n| {} |", table.title, turns(table), table.rows);
+        let reference = columns.iter().copied().find(|column| column.starts_with(PERFTEST));
+        let note = match reference {
+            Some(reference) => format!(" (least..most), × {reference}"),
+            None if turns(table) > 1 => " (least..most)".to_owned(),
+            None => String::new(),
+        };
+        let _ = write!(text, "{}, medians of {} turns{note}:\n\n| {} |", table.title, turns(table), table.rows);
         for column in &columns {
             let _ = write!(text, " {column} |");
         }
@@ -19,9 +29,14 @@ pub fn tables(record: &Record) -> String {
         for row in table.row_names() {
             let _ = write!(text, "| {row} |");
             for column in &columns {
-                let _ = match table.median(row, column) {
-                    Some(value) => write!(text, " {} |", number(value)),
-                    None => write!(text, " - |"),
+                let ratio = reference.filter(|to| to != column).and_then(|to| table.ratio(row, column, to));
+                let ratio = ratio.map_or(String::new(), |ratio| format!(", {ratio:.2} ×"));
+                let _ = match (table.median(row, column), table.range(row, column)) {
+                    (Some(value), Some((least, most))) if number(least) != number(most) => {
+                        write!(text, " {} ({}..{}){ratio} |", number(value), number(least), number(most))
+                    }
+                    (Some(value), _) => write!(text, " {}{ratio} |", number(value)),
+                    (None, _) => write!(text, " - |"),
                 };
             }
             text.push('\n');
@@ -29,7 +44,7 @@ pub fn tables(record: &Record) -> String {
         text.push('\n');
     }
     for left_out in &record.left_out {
-        let _ = writeln!(text, "Left out: {left_out}\n");
+        let _ = writeln!(text, "Left out: {}\n", left_out.trim());
     }
     text
 }
@@ -139,7 +154,8 @@ mod tests {
         for turn in 0..2 {
             record.add(("bandwidth, MB/s", "loss"), "0%", "ours", turn, 71.94);
             record.add(("bandwidth, MB/s", "loss"), "1%", "ours", turn, 21.0);
-            record.add(("bandwidth, MB/s", "loss"), "1%", "ib_write_bw", turn, 104.6);
+            let value = if turn == 0 { 100.0 } else { 109.2 };
+            record.add(("bandwidth, MB/s", "loss"), "1%", "ib_write_bw", turn, value);
         }
         record
     }
@@ -147,12 +163,12 @@ mod tests {
     #[test]
     fn a_table_has_a_row_a_name_and_a_dash_where_nothing_was_measured() {
         let expected = "\
-bandwidth, MB/s, medians of 2 turns:
+bandwidth, MB/s, medians of 2 turns (least..most), × ib_write_bw:
 
 | loss | ours | ib_write_bw |
 |---|---:|---:|
 | 0% | 71.9 | - |
-| 1% | 21.0 | 105 |
+| 1% | 21.0, 0.20 × | 105 (100..109) |
 
 ";
         assert_eq!(tables(&record()), expected);

@@ -13,6 +13,6 @@ pub fn figure(value: f64, unit: Unit) -> String {
         Unit::Microseconds | Unit::MillionsPerSecond if value >= 1000.0 => format!("{value:.0}"),
         Unit::Microseconds | Unit::MillionsPerSecond if value >= 100.0 => format!("{value:.1}"),
         Unit::Microseconds if value < 1.0 => format!("{value:.3}"),
-        Unit::Microseconds | Unit::MillionsPerSecond => format!("{value:.2}"),
+        Unit::Microseconds | Unit::MillionsPerSecond | Unit::Megabytes => format!("{value:.2}"),
     }
 }

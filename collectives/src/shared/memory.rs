@@ -180,8 +180,8 @@ impl Memory {
         self.room.word(0, FINISHED, 0).load(Ordering::Acquire) >> (2 * RANK_BITS) == step.0 & 0xff_ffff
     }
 
-    /// Who came last, and who has come for another call.
-    pub(super) fn finished(&self, _: Step) -> (usize, Option<usize>) {
+    /// Who came last in the meeting that is over, and who has come for another call.
+    pub(super) fn finished(&self) -> (usize, Option<usize>) {
         let word = self.room.word(0, FINISHED, 0).load(Ordering::Acquire);
         let rank = |word: u64| usize::try_from(word & ((1 << RANK_BITS) - 1)).unwrap_or(0);
         (rank(word), rank(word >> RANK_BITS).checked_sub(1))

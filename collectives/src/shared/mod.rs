@@ -210,7 +210,7 @@ impl Shared {
         } else {
             self.wait(counts.calls, together, || self.memory.is_finished(step))?;
         }
-        let (combiner, differs) = self.memory.finished(step);
+        let (combiner, differs) = self.memory.finished();
         if let Some(rank) = differs {
             // Whoever differs from the last one blames it, the others blame whoever differs.
             let mine = self.memory.left_mark(step, combiner) == mark;

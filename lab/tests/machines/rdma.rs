@@ -5,7 +5,7 @@ use crate::{Test, plan};
 use spmd_lab::programs::Programs;
 use spmd_lab::vm::{self, Job, Lab, Plan};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) const TESTS: &[Test] = &[
     ("ranks on two devices train over RDMA, and no receiver is ever not ready", train),
@@ -169,6 +169,10 @@ fn long_cut(lab: &Lab) {
 fn tests(name: &str) -> String {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["test", "--package", "spmd", "--test", name, "--no-run"]).current_dir(root());
+    if !cfg!(debug_assertions) {
+        // As this program was built: an emulated machine takes minutes for what is not optimized.
+        cargo.arg("--release");
+    }
     let built = cargo.output().expect("cargo runs");
     let said = String::from_utf8_lossy(&built.stderr);
     assert!(built.status.success(), "{said}");
@@ -251,7 +255,8 @@ fn between_machines(tests: &[(String, String, usize)]) {
     let after = counters(&lab);
     assert!(after.0 > before.0 + 100, "it went over RDMA: {before:?}, {after:?}");
     let mut failed = Vec::new();
-    for (program, name, ranks) in tests {
+    for (number, (program, name, ranks)) in tests.iter().enumerate() {
+        let begun = Instant::now();
         let command =
             format!("{} env SPMD_TEST_TRANSPORT=launched {program} --exact {name}", launcher("verbs", *ranks));
         let job = Job::start(&lab.machines()[0], &command, root()).unwrap_or_else(|error| panic!("{error}"));
@@ -260,6 +265,8 @@ fn between_machines(tests: &[(String, String, usize)]) {
             Ok((code, stdout, stderr)) => failed.push(format!("{name}: {code}\n{stdout}\n{stderr}")),
             Err(error) => failed.push(format!("{name}: {error}")),
         }
+        let (number, all, took) = (number + 1, tests.len(), begun.elapsed().as_secs_f64());
+        eprintln!("{number} of {all}, {took:.1} s, {} failed so far: {name}", failed.len());
     }
     assert!(failed.is_empty(), "{} of {} failed:\n{}", failed.len(), tests.len(), failed.join("\n"));
     assert_eq!(counters(&lab).1, before.1, "credits keep every receiver ready");

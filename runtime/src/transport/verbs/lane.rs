@@ -66,8 +66,10 @@ pub(super) struct Counts {
     pub(super) completions: u64,
     /// Times that a record found no room.
     pub(super) stalls: u64,
-    /// Credits returned.
+    /// Credits returned by a write of their own.
     pub(super) credits: u64,
+    /// Credits returned with a record.
+    pub(super) carried: u64,
 }
 
 impl Counts {
@@ -83,6 +85,7 @@ impl Counts {
             completions: self.completions + other.completions,
             stalls: self.stalls + other.stalls,
             credits: self.credits + other.credits,
+            carried: self.carried + other.carried,
         }
     }
 
@@ -93,6 +96,7 @@ impl Counts {
         tell("send completions", self.completions);
         tell("records that found no room", self.stalls);
         tell("credits returned", self.credits);
+        tell("credits returned with records", self.carried);
     }
 }
 
@@ -167,7 +171,13 @@ impl Lane {
         let at = unit as usize * self.recipe.ring.unit;
         self.copy.write(at, bytemuck::bytes_of(header));
         self.copy.write(at + HEADER, payload);
-        self.enqueue(at, bytes, Notice::Record(unit));
+        if self.inbox.owes_some() {
+            // The receives first: the peer may use them as soon as it has the credit.
+            self.post_receives()?;
+            self.inbox.credit();
+            self.counts.carried += 1;
+        }
+        self.enqueue(at, bytes, Notice::Record { unit, count: self.inbox.returned() });
         if !later || self.batch.len() >= BATCH {
             self.flush()?;
         }
@@ -274,7 +284,8 @@ impl Lane {
             self.post_receives()?;
         }
         match Notice::from_number(number) {
-            Notice::Record(unit) => {
+            Notice::Record { unit, count } => {
+                self.outbox.credit(count)?;
                 let arrival = self.inbox.arrive(unit, bytes)?;
                 self.arrived.push_back(arrival);
             }
@@ -317,7 +328,7 @@ impl Lane {
         if !self.inbox.owes() || self.queue.room() == 0 {
             return Ok(());
         }
-        // The receives first: the peer may use them as soon as it has the credit.
+        // The receives first, as in `push`.
         self.post_receives()?;
         let count = self.inbox.credit();
         self.enqueue(0, 0, Notice::Credit(count));

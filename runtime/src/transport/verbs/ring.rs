@@ -2,8 +2,9 @@
 //! free again. Pure: positions in, positions out.
 //!
 //! A ring has units. A record takes whole units without a gap, so that the end of the ring may be left out. A record is
-//! announced by the unit where it begins. The reader returns a quarter of the ring at a time; no record is larger than a
-//! quarter, so that one always fits into what has been returned.
+//! announced by the unit where it begins, and the same number says how much its sender has read of the ring in the other
+//! direction: ranks that answer each other return credits for nothing. Where no record goes back, the reader returns a
+//! quarter of the ring at a time; no record is larger than a quarter, so that one always fits into what has been returned.
 
 /// A ring's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,30 +35,35 @@ impl Size {
     }
 }
 
-/// Credits count modulo two to the power of 31.
-const COUNT: u64 = (1 << 31) - 1;
-/// Set in the number that comes with a write when it returns credits; else the number is the unit of a record.
+/// Bits of a number that say where a record begins.
+const UNIT_BITS: u32 = 12;
+/// The most units of a ring.
+const MOST_UNITS: u32 = 1 << UNIT_BITS;
+/// Credits count modulo two to the power of 19, far more than a ring has units.
+const COUNT: u64 = (1 << (31 - UNIT_BITS)) - 1;
+/// Set in the number that comes with a write when it returns credits and nothing else.
 const CREDIT: u32 = 1 << 31;
 
 /// What the number that comes with a write says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// A record begins at this unit.
-    Record(u32),
-    /// So many units have been read in all, modulo 2^31.
+    /// A record begins at this unit; its sender has read so many units in all, modulo 2^19.
+    Record { unit: u32, count: u32 },
+    /// So many units have been read in all, modulo 2^19.
     Credit(u32),
 }
 
 impl Notice {
     pub(super) fn to_number(self) -> u32 {
         match self {
-            Self::Record(unit) => unit & !CREDIT,
-            Self::Credit(count) => count | CREDIT,
+            Self::Record { unit, count } => count << UNIT_BITS | unit,
+            Self::Credit(count) => CREDIT | count << UNIT_BITS,
         }
     }
 
     pub(super) fn from_number(number: u32) -> Self {
-        if number & CREDIT == 0 { Self::Record(number) } else { Self::Credit(number & !CREDIT) }
+        let count = (number & !CREDIT) >> UNIT_BITS;
+        if number & CREDIT == 0 { Self::Record { unit: number % MOST_UNITS, count } } else { Self::Credit(count) }
     }
 }
 
@@ -71,6 +77,7 @@ pub(super) struct Outbox {
 
 impl Outbox {
     pub(super) fn new(size: Size) -> Self {
+        assert!(size.units <= MOST_UNITS, "a record says where it begins in {UNIT_BITS} bits");
         Self { size, written: 0, returned: 0 }
     }
 
@@ -140,15 +147,25 @@ impl Inbox {
         self.read = arrival.end;
     }
 
-    /// Whether enough has been read to be returned.
+    /// Whether enough has been read to be returned by a write of its own.
     pub(super) fn owes(&self) -> bool {
         self.read - self.told >= u64::from(self.size.units / 4)
     }
 
-    /// The count to return, modulo 2^31.
+    /// Whether enough has been read to be returned with a record: sooner, so that no write of its own becomes due.
+    pub(super) fn owes_some(&self) -> bool {
+        self.read - self.told >= u64::from(self.size.units / 8)
+    }
+
+    /// The count to return, modulo 2^19.
     pub(super) fn credit(&mut self) -> u32 {
         self.told = self.read;
-        u32::try_from(self.read & COUNT).expect("31 bits")
+        self.returned()
+    }
+
+    /// The count that was returned last, modulo 2^19.
+    pub(super) fn returned(&self) -> u32 {
+        u32::try_from(self.told & COUNT).expect("19 bits")
     }
 }
 
@@ -163,9 +180,13 @@ mod tests {
 
     #[test]
     fn a_number_is_a_record_or_a_credit_and_never_both() {
-        let last = CREDIT - 1;
-        for notice in [Notice::Record(0), Notice::Record(last), Notice::Credit(0), Notice::Credit(last)] {
-            assert_eq!(Notice::from_number(notice.to_number()), notice);
+        let most = u32::try_from(COUNT).unwrap();
+        for count in [0, 1, most] {
+            for unit in [0, 1, MOST_UNITS - 1] {
+                let record = Notice::Record { unit, count };
+                assert_eq!(Notice::from_number(record.to_number()), record);
+            }
+            assert_eq!(Notice::from_number(Notice::Credit(count).to_number()), Notice::Credit(count));
         }
     }
 
@@ -207,12 +228,12 @@ mod tests {
         /// writer put them, and when everything has been read a record of any size fits.
         #[test]
         fn records_never_meet_and_the_ring_never_sticks(
-            units in 4_u32..40, steps in prop::collection::vec((1_usize..4000, any::<bool>()), 1..400),
+            units in 4_u32..40, steps in prop::collection::vec((1_usize..4000, any::<[bool; 2]>()), 1..400),
         ) {
             let size = Size { units: units * 4, unit: 64 };
             let (mut outbox, mut inbox) = (Outbox::new(size), Inbox::new(size));
             let mut unread: VecDeque<Arrival> = VecDeque::new();
-            for (bytes, read) in steps {
+            for (bytes, [read, answer]) in steps {
                 let bytes = bytes.min(size.largest());
                 match outbox.place(bytes, u64::MAX) {
                     Some(unit) => {
@@ -226,6 +247,13 @@ mod tests {
                 }
                 if read && let Some(arrival) = unread.pop_front() {
                     inbox.release(arrival);
+                }
+                if answer {
+                    // A record in the other direction.
+                    if inbox.owes_some() {
+                        inbox.credit();
+                    }
+                    outbox.credit(inbox.returned()).unwrap();
                 }
                 if inbox.owes() {
                     outbox.credit(inbox.credit()).unwrap();
