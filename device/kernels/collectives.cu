@@ -303,14 +303,19 @@ struct hops_t {
 static_assert(sizeof(hops_t) == 56, "hops_t is 56 bytes in device/src/collectives/hops.rs");
 
 // Every block goes through its own part of the data in steps, for itself: nothing but the blocks of the same number on the
-// other ranks takes part in that. A step has two halves. `gather`: every rank puts its piece of each share into the memory of
-// the rank that has this share, which combines them and puts the result to the ranks of the other groups that have it.
-// `spread`: that rank combines what came from the groups and puts the result to all of its group.
+// other ranks takes part in that. `gather`: every rank puts its piece of each share into the memory of the rank that has this
+// share, which combines them and puts the result to the ranks of the other groups that have it. `spread`: that rank
+// combines what came from the groups and puts the result to all of its group. Many groups and much data: in `gather` each
+// group gets its slice of the piece only, in `exchange` combines that and puts it to the other groups.
 //
-// A block gathers the next step before it spreads one, so that something is always under way, and a row of pieces is used
-// again four steps later. That is safe without any acknowledgement: whoever gathers step n + 4 has spread step n + 2, hence
-// has seen its pieces, which others put there only after they had spread step n. Signals count the steps, so they
-// keep their meaning from one operation to the next; they are also raised where no data goes (`reduce`).
+// A block gathers the next step before it goes on with one, so that something is always under way, and a row of pieces is
+// used again four steps later. No acknowledgement is needed for that. With steps in two parts the order is
+// gather(n), spread(n - 1): whoever gathers n + 4 has spread n + 2, so has what others put in their gather(n + 2), before which
+// they had spread n. In three parts it is gather(n), exchange(n - 1), spread(n - 2): whoever gathers n + 4 has spread
+// n + 1, so has what others put in their exchange(n + 1), before which they had exchanged n; whoever exchanges n + 4 has spread
+// n + 2, so has what others put in their exchange(n + 2), before which they had spread n. Signals count the steps, so they keep
+// their meaning from one operation to the next, and at the end of one nothing of it is under way; they are also raised where
+// no data goes (`reduce`).
 constexpr u32 ROWS = 4;
 
 // Waits, all threads of the block, until all of `count` signals but one have come to a value.
@@ -330,6 +335,7 @@ struct two_hop_t {
     u64 bytes, piece;
     operator_t op;
     u32 root_group, root_member;  // `reduce`: who gets the result; else NOBODY
+    u64 slice;                    // bytes of a piece that a group combines; 0: every group combines all of them
 
     // The bytes of share `share` in step `step` of this block: where they begin, and how many.
     __device__ __forceinline__ u64 part(u64 step, u32 share, u64 &begin) const {
@@ -351,13 +357,25 @@ struct two_hop_t {
         const u64 each = near.size + 1 + hops.shares;
         return pieces(hops.near, near.size + hops.shares) + ((row * hops.blocks + blockIdx.x) * each + index) * hops.piece;
     }
-    // Far memory: a signal from each group; then for every row and block the piece that leaves and one from each group.
+    // Far memory: a signal from each group that its piece has come, one that its slice has; then for every row and block the
+    // piece that leaves and one from each group, or, in the place of these, a slice from each group and a piece of results.
     __device__ __forceinline__ u64 *exchanged() const {
-        return reinterpret_cast<u64 *>(hops.far) + (u64)blockIdx.x * hops.groups;
+        return reinterpret_cast<u64 *>(hops.far) + (u64)blockIdx.x * 2 * hops.groups;
     }
+    __device__ __forceinline__ u64 *settled() const { return exchanged() + hops.groups; }
     __device__ __forceinline__ u8 *far_piece(u64 row, u32 index) const {
         const u64 each = 1 + hops.groups;
-        return pieces(hops.far, hops.groups) + ((row * hops.blocks + blockIdx.x) * each + index) * hops.piece;
+        return pieces(hops.far, 2 * hops.groups) + ((row * hops.blocks + blockIdx.x) * each + index) * hops.piece;
+    }
+    // What comes from a group.
+    __device__ __forceinline__ u8 *coming(u64 row, u32 group) const {
+        return slice == 0 ? far_piece(row, 1 + group) : far_piece(row, 1) + group * slice;
+    }
+    __device__ __forceinline__ u8 *results(u64 row) const { return far_piece(row, 1) + hops.groups * slice; }
+    // Bytes of a group's slice of a piece of `length` bytes.
+    __device__ __forceinline__ u64 sliced(u64 length, u32 group) const {
+        const u64 begin = group * slice;
+        return begin >= length ? 0 : length - begin < slice ? length - begin : slice;
     }
 
     // Combines `count` pieces word by word and gives each word to `to`. The last word may go beyond the length.
@@ -420,14 +438,26 @@ struct two_hop_t {
                 here[i] = word;
                 if (leaves) leaving[i] = word;
             });
-        bool alive = true;
+        const bool all = root_group == NOBODY;
+        return to_others(number, exchanged(), coming(row, hops.group), [&](u32 group, const u8 *&source) {
+            source = reinterpret_cast<const u8 *>(leaving) + group * slice;
+            return slice != 0 ? sliced(length, group) : all || root_group == group ? length : 0;
+        });
+    }
+
+    // Puts to the rank of every other group that has this share, to the same place at each, as many bytes as `what` says, and
+    // raises its signal.
+    template <class What>
+    __device__ __forceinline__ bool to_others(u64 number, u64 *signals, u8 *there, What what) const {
         const u32 *ranks = reinterpret_cast<const u32 *>(hops.ranks);
+        u64 *word = signals + hops.group;
+        bool alive = true;
         for (u32 on = 1; on < hops.groups; ++on) {
-            const u32 group = (hops.group + on) % hops.groups, peer = ranks[group * hops.shares + me];
-            u64 *word = exchanged() + hops.group;
-            if (length > 0 && (root_group == NOBODY || root_group == group)) {
-                u8 *there = far_piece(row, 1 + hops.group);
-                alive = put_signal(far, there, leaving, length, word, number + 1, SIGNAL_SET, peer, block) && alive;
+            const u32 group = (hops.group + on) % hops.groups, peer = ranks[group * hops.shares + near.rank];
+            const u8 *source;
+            const u64 length = what(group, source);
+            if (length > 0) {
+                alive = put_signal(far, there, source, length, word, number + 1, SIGNAL_SET, peer, block) && alive;
             } else if (threadIdx.x == 0) {
                 alive = signal(far, word, number + 1, SIGNAL_SET, peer) && alive;
             }
@@ -435,17 +465,40 @@ struct two_hop_t {
         return __syncthreads_and(alive);
     }
 
+    // This group's slice, of all groups, and to all of them.
+    __device__ __forceinline__ bool exchange(u64 step, u64 number) const {
+        const u64 row = number % ROWS;
+        if (near.rank >= hops.shares) return true;
+        if (!wait_for_all(far, exchanged(), hops.groups, hops.group, number + 1)) return false;
+        u64 begin;
+        const u64 length = sliced(part(step, near.rank, begin), hops.group);
+        u8 *here = results(row) + hops.group * slice;
+        combine_pieces(
+            length, hops.groups,
+            [&](u32 group) {
+                return group == hops.group ? near_piece(row, near.size) + group * slice : coming(row, group);
+            },
+            [&](u64 i, word16 word) { reinterpret_cast<word16 *>(here)[i] = word; });
+        return to_others(number, settled(), here, [&](u32, const u8 *&source) {
+            source = here;
+            return length;
+        });
+    }
+
     __device__ __forceinline__ bool spread(u64 step, u64 number) const {
         const u64 row = number % ROWS;
         const u32 me = near.rank;
         u64 begin;
         if (me < hops.shares) {
-            if (hops.groups > 1 && !wait_for_all(far, exchanged(), hops.groups, hops.group, number + 1)) return false;
+            const u64 *signals = slice == 0 ? exchanged() : settled();
+            if (hops.groups > 1 && !wait_for_all(far, signals, hops.groups, hops.group, number + 1)) return false;
             if (root_group == NOBODY || root_group == hops.group) {
                 u8 *to = near_piece(row, near.size + 1 + me);
                 combine_pieces(
-                    part(step, me, begin), hops.groups,
-                    [&](u32 group) { return group == hops.group ? near_piece(row, near.size) : far_piece(row, 1 + group); },
+                    part(step, me, begin), slice == 0 ? hops.groups : 1,
+                    [&](u32 group) {
+                        return slice != 0 ? results(row) : group == hops.group ? near_piece(row, near.size) : coming(row, group);
+                    },
                     [&](u64 i, word16 word) {
                         for (u32 on = 0; on < near.size; ++on) {
                             const u32 peer = me + on < near.size ? me + on : me + on - near.size;
@@ -473,10 +526,12 @@ struct two_hop_t {
         const u64 first = *(volatile u64 *)counter;
         const u64 all = (bytes + hops.shares * piece - 1) / (hops.shares * piece);
         const u64 steps = all > blockIdx.x ? (all - blockIdx.x - 1) / gridDim.x + 1 : 0;
+        const u64 behind = slice == 0 ? 1 : 2;
         bool alive = true;
-        for (u64 step = 0; alive && step <= steps; ++step) {
+        for (u64 step = 0; alive && step < steps + behind; ++step) {
             if (step < steps) alive = gather(step, first + step);
-            if (alive && step > 0) alive = spread(step - 1, first + step - 1);
+            if (alive && slice != 0 && step >= 1 && step - 1 < steps) alive = exchange(step - 1, first + step - 1);
+            if (alive && step >= behind) alive = spread(step - behind, first + step - behind);
         }
         __syncthreads();
         if (threadIdx.x == 0) *counter = first + steps;
@@ -497,9 +552,9 @@ extern "C" __global__ void __launch_bounds__(512)
 }
 
 extern "C" __global__ void __launch_bounds__(512)
-    SPMD_KERNEL(spmd_two_hop_, SPMD_NAME)(context_t near, context_t far, hops_t hops, u8 *buffer, u64 bytes, u64 piece, u32 op,
-                                          u32 root_group, u32 root_member) {
-    two_hop_t<SPMD_TYPE>{near, far, hops, buffer, bytes, piece, (operator_t)op, root_group, root_member}.run();
+    SPMD_KERNEL(spmd_two_hop_, SPMD_NAME)(context_t near, context_t far, hops_t hops, u8 *buffer, u64 bytes, u64 piece, u64 slice,
+                                          u32 op, u32 root_group, u32 root_member) {
+    two_hop_t<SPMD_TYPE>{near, far, hops, buffer, bytes, piece, (operator_t)op, root_group, root_member, slice}.run();
 }
 
 }  // namespace spmd

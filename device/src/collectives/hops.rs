@@ -21,6 +21,17 @@ const SMALLEST_PIECE: usize = 1 << 10;
 /// Fewer bytes than this are not worth another block, each of which gives the proxy one more descriptor.
 const WORTH_A_BLOCK: usize = 8 << 10;
 
+/// Bytes that the proxy carries in the time of one trip more between groups (docs/device.md).
+const WORTH_A_TRIP: usize = 64 << 10;
+
+/// Blocks of a kernel, and bytes of a piece and of a group's slice of one; no slices: 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HopsShape {
+    pub(super) blocks: u32,
+    pub(super) piece: u64,
+    pub(super) slice: u64,
+}
+
 /// What a kernel gets (`hops_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
@@ -72,7 +83,8 @@ impl Hops {
 
     /// Bytes in the memory that all ranks reach: none where there is one group.
     pub(crate) fn far_bytes(&self) -> usize {
-        if self.groups.count() == 1 { 0 } else { memory(self.groups.count(), 1 + self.groups.count(), self.piece) }
+        let groups = self.groups.count();
+        if groups == 1 { 0 } else { memory(2 * groups, 1 + groups, self.piece) }
     }
 
     /// The ranks that talk to other groups: `shares` of each.
@@ -104,12 +116,21 @@ impl Hops {
         }
     }
 
-    /// Blocks and bytes of a piece for `bytes` bytes: no more blocks than are worth it, and a piece for each if that suffices.
-    pub(crate) fn shape(&self, bytes: usize) -> (u32, usize) {
+    /// For `bytes` bytes: no more blocks than are worth it, and a piece for each if that suffices.
+    pub(crate) fn shape(&self, bytes: usize, is_reduce: bool) -> HopsShape {
         let share = bytes.div_ceil(self.shares);
         let blocks = u32::try_from(share.div_ceil(WORTH_A_BLOCK)).unwrap_or(u32::MAX).clamp(1, BLOCKS);
         let piece = share.div_ceil(blocks as usize).next_multiple_of(16).min(self.piece);
-        (blocks, piece)
+        let is_sliced = !is_reduce && self.saved_by_slices(share) > WORTH_A_TRIP;
+        let slice = if is_sliced { piece.div_ceil(self.groups.count()).next_multiple_of(16) } else { 0 };
+        HopsShape { blocks, piece: piece as u64, slice: slice as u64 }
+    }
+
+    /// Bytes that a rank need not send when each group combines a slice of its share: it sends two slices to each other group
+    /// instead of all of the share.
+    fn saved_by_slices(&self, share: usize) -> usize {
+        let groups = self.groups.count();
+        if groups < 3 { 0 } else { (groups - 1).saturating_mul(share - (2 * share).div_ceil(groups).min(share)) }
     }
 }
 
@@ -140,13 +161,34 @@ mod tests {
     #[test]
     fn small_data_goes_in_one_block_and_large_data_in_all_with_the_largest_pieces() {
         let hops = Hops::new(Groups::every(4, 2));
-        assert_eq!(hops.shape(1), (1, 16));
-        assert_eq!(hops.shape(16 << 10), (1, 8 << 10));
-        assert_eq!(hops.shape(32 << 10), (2, 8 << 10));
-        assert_eq!(hops.shape(1 << 30), (32, hops.piece));
+        let shape = |bytes| {
+            let shape = hops.shape(bytes, false);
+            (shape.blocks, shape.piece)
+        };
+        assert_eq!(shape(1), (1, 16));
+        assert_eq!(shape(16 << 10), (1, 8 << 10));
+        assert_eq!(shape(32 << 10), (2, 8 << 10));
+        assert_eq!(shape(1 << 30), (32, hops.piece as u64));
         for bytes in [1, 15, 17, 4096, 100_001, 1 << 20, 3 << 20] {
-            let (blocks, piece) = hops.shape(bytes);
-            assert!(piece.is_multiple_of(16) && piece <= hops.piece && (1..=BLOCKS).contains(&blocks), "{bytes}");
+            let (blocks, piece) = shape(bytes);
+            assert!(piece.is_multiple_of(16) && piece <= hops.piece as u64, "{bytes}");
+            assert!((1..=BLOCKS).contains(&blocks), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn many_groups_share_much_data_and_slices_fit_where_pieces_would_be() {
+        let slice = |groups, bytes, is_reduce| Hops::new(Groups::apart(groups)).shape(bytes, is_reduce).slice;
+        assert_eq!(slice(2, 1 << 30, false), 0, "two groups would send as much, and once more");
+        assert_eq!((slice(3, 64 << 10, false), slice(3, 1 << 20, true)), (0, 0));
+        assert!(slice(3, 1 << 20, false) > 0 && slice(8, 64 << 10, false) > 0);
+        for groups in [3, 4, 7, 64, 1000] {
+            for bytes in [100_000, 1 << 20, 1 << 28] {
+                let hops = Hops::new(Groups::apart(groups));
+                let shape = hops.shape(bytes, false);
+                assert!(shape.slice * groups as u64 >= shape.piece, "{groups} {bytes}");
+                assert!(2 * shape.slice * groups as u64 <= (hops.piece * groups) as u64, "{groups} {bytes}");
+            }
         }
     }
 }

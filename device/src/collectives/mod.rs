@@ -26,7 +26,7 @@ use cudarc::{
     driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, LaunchConfig, PushKernelArg, result},
     nvrtc::Ptx,
 };
-use hops::{HopsArgument, THREADS};
+use hops::{HopsArgument, HopsShape, THREADS};
 use spmd::Element;
 use spmd_collectives::groups::Groups;
 use std::{
@@ -348,11 +348,11 @@ impl Device {
             }
             Algorithm::TwoHop => {
                 let TwoHop { hops, near, argument, .. } = &state.two_hop;
-                let (blocks, piece) = hops.shape(bytes);
-                let ([group, member], piece) = (state.two_hop.root(root), piece as u64);
+                let HopsShape { blocks, piece, slice } = hops.shape(bytes, root.is_some());
+                let [group, member] = state.two_hop.root(root);
                 let mut builder = stream.launch_builder(&two_hop);
                 builder.arg(near).arg(self.context()).arg(argument).arg(buffer.argument()).arg(&all).arg(&piece);
-                builder.arg(&op).arg(&group).arg(&member);
+                builder.arg(&slice).arg(&op).arg(&group).arg(&member);
                 // SAFETY: the arguments are those of kernels/collectives.cu; the buffer is memory that the GPU reaches.
                 unsafe { builder.launch(launch((blocks, THREADS))) }
             }

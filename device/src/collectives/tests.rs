@@ -4,7 +4,10 @@
 #![expect(unsafe_code, reason = "functions of C++, and memory that several threads write to")]
 #![expect(clippy::cast_precision_loss, reason = "small numbers")]
 
-use super::{Hops, State, hops::HopsArgument};
+use super::{
+    Hops, State,
+    hops::{HopsArgument, HopsShape},
+};
 use crate::{
     context::{CONTEXT_VERSION, ErrorRecord, KernelContext, NEAR, PeerEntry, Way},
     host_compiler::{self, Compiled},
@@ -115,6 +118,7 @@ type RunTwoHop = unsafe extern "C" fn(
     *mut f32,
     u64,
     u64,
+    u64,
     u32,
     u32,
     u32,
@@ -156,7 +160,7 @@ fn two_hop(
             *element = value(rank, index, round);
         }
         let start = Pointer(buffer[offset..].as_mut_ptr());
-        let (blocks, piece) = hops.shape(length * 4);
+        let HopsShape { blocks, piece, slice } = hops.shape(length * 4, root.is_some());
         let (group, member) = root.map_or((NOBODY, NOBODY), |root| {
             let group = groups.of(root);
             let member = groups.members(group).iter().position(|rank| *rank == root).unwrap();
@@ -165,9 +169,11 @@ fn two_hop(
         run(blocks, |block| {
             let Pointer(start) = { start };
             let (near, far) = (std::ptr::from_ref(&*near.context), std::ptr::from_ref(&*far.context));
-            let (bytes, piece) = (length as u64 * 4, piece as u64);
+            let bytes = length as u64 * 4;
             // SAFETY: the buffer has so many elements, and everything the contexts point to lives as long as they do.
-            unsafe { kernel(near, far, &raw const argument, block, blocks, start, bytes, piece, op, group, member) }
+            unsafe {
+                kernel(near, far, &raw const argument, block, blocks, start, bytes, piece, slice, op, group, member)
+            }
         });
         near.assert_fine();
         far.assert_fine();
@@ -225,11 +231,21 @@ fn groups_may_differ_in_size_be_one_rank_each_or_one_for_all() {
 #[test]
 fn rows_are_used_again_and_again_by_operations_of_different_sizes() {
     // Several steps of every block, with more and fewer blocks in turn.
-    let cases: Vec<Case> = (0..40).map(|at| ([3_000_000, 100, 70_000, 9][at % 4], at % 2, SUM, None)).collect();
+    let cases: Vec<Case> = (0..40).map(|at| ([1_500_000, 100, 70_000, 9][at % 4], at % 2, SUM, None)).collect();
     on_groups("long", Cluster::new(2), &Groups::apart(2), &cases[..9]);
     let cases: Vec<Case> =
         (0..40).map(|at| ([20_000, 100, 70_000, 9][at % 4], at % 2, SUM, (at % 3 == 0).then_some(at % 4))).collect();
     on_groups("often", Cluster::new(4), &Groups::every(4, 2), &cases);
+}
+
+#[test]
+fn many_groups_combine_slices_in_turn_with_operations_that_do_not() {
+    // Slices of several steps, whole pieces, and `reduce`, which has no slices, over the same rows.
+    let lengths = [400_000, 100, 30_000, 130_001, 9, 400_003];
+    let cases: Vec<Case> = (0..12).map(|at| (lengths[at % 6], at % 3, SUM, (at % 4 == 3).then_some(at % 3))).collect();
+    on_groups("three", Cluster::new(3), &Groups::apart(3), &cases);
+    on_groups("three of two", Cluster::new(6), &Groups::every(6, 2), &cases[..6]);
+    on_groups("five over tcp", Cluster::new(5).set("transport.allow", "tcp"), &Groups::apart(5), &cases[..5]);
 }
 
 /// One-shot or two-shot among `size` ranks, each a thread with its blocks.

@@ -8,10 +8,10 @@ using namespace spmd;
 extern "C" {
 
 void run_two_hop(const context_t *near, const context_t *far, const hops_t *hops, u32 block, u32 blocks, void *buffer,
-                 u64 bytes, u64 piece, u32 op, u32 root_group, u32 root_member) {
+                 u64 bytes, u64 piece, u64 slice, u32 op, u32 root_group, u32 root_member) {
     blockIdx.x = block;
     gridDim.x = blocks;
-    spmd_two_hop_f32(*near, *far, *hops, static_cast<u8 *>(buffer), bytes, piece, op, root_group, root_member);
+    spmd_two_hop_f32(*near, *far, *hops, static_cast<u8 *>(buffer), bytes, piece, slice, op, root_group, root_member);
 }
 
 void run_one_shot(const context_t *context, u32 block, u32 blocks, void *out, const void *in, u64 bytes, u32 op, u32 root) {
