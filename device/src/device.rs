@@ -9,7 +9,7 @@ use crate::{
     buffer::DeviceBuffer,
     check,
     choice::{Asked, Choice, Explanation, Facts, choose},
-    collectives::{Group, State, groups},
+    collectives::{Group, State, groups, most_blocks},
     context::{CONTEXT_VERSION, ErrorRecord, KernelContext, NEAR, PeerEntry, Way},
     driver::{Gpu, failed},
     error::{Error, KernelError, Result},
@@ -121,6 +121,7 @@ impl Device {
         let hosts = (0..size).map(|rank| communicator.host_of(rank)).collect::<std::collections::BTreeSet<_>>().len();
         let asked = Asked::parse(&snapshot.get(keys::DEVICE_WAY));
         let reserved = State::mapped_bytes(size);
+        let most_blocks = most_blocks(&communicator, &gpu)?;
         let tries = hosts == 1 && matches!(asked, Asked::Auto | Asked::Exactly(Way::Mapped));
         let (mut near, mut mapped) = (None, None);
         if tries {
@@ -160,7 +161,7 @@ impl Device {
         }
         let (heap, peers, reserved, collectives) = match near.filter(|_| choice.way == Way::Mapped) {
             Some((heap, peers)) => {
-                let state = State::mapped(&stream, &mut context, size)?;
+                let state = State::mapped(&stream, &mut context, size, most_blocks)?;
                 put_copy(&context, &mut copy, &stream)?;
                 (Heap::Near(heap), peers, reserved, state)
             }
@@ -172,7 +173,7 @@ impl Device {
                 context.ring = far.ring();
                 let peers = set_peers(&mut context, &mut copy, &stream, &far.peers(), far.address(), far.bytes())?;
                 let reserved = State::far_bytes(&hops);
-                let state = State::grouped(&stream, &context, group, hops)?;
+                let state = State::grouped(&stream, &context, group, hops, most_blocks)?;
                 (Heap::Far(Box::new(far)), peers, reserved, state)
             }
         };

@@ -116,10 +116,10 @@ impl Hops {
         }
     }
 
-    /// For `bytes` bytes: no more blocks than are worth it, and a piece for each if that suffices.
-    pub(crate) fn shape(&self, bytes: usize, is_reduce: bool) -> HopsShape {
+    /// For `bytes` bytes and at most `most` blocks: no more than are worth it, and a piece for each if that suffices.
+    pub(crate) fn shape(&self, bytes: usize, is_reduce: bool, most: u32) -> HopsShape {
         let share = bytes.div_ceil(self.shares);
-        let blocks = u32::try_from(share.div_ceil(WORTH_A_BLOCK)).unwrap_or(u32::MAX).clamp(1, BLOCKS);
+        let blocks = u32::try_from(share.div_ceil(WORTH_A_BLOCK)).unwrap_or(u32::MAX).clamp(1, most.min(BLOCKS));
         let piece = share.div_ceil(blocks as usize).next_multiple_of(16).min(self.piece);
         let is_sliced = !is_reduce && self.saved_by_slices(share) > WORTH_A_TRIP;
         let slice = if is_sliced { piece.div_ceil(self.groups.count()).next_multiple_of(16) } else { 0 };
@@ -162,7 +162,7 @@ mod tests {
     fn small_data_goes_in_one_block_and_large_data_in_all_with_the_largest_pieces() {
         let hops = Hops::new(Groups::every(4, 2));
         let shape = |bytes| {
-            let shape = hops.shape(bytes, false);
+            let shape = hops.shape(bytes, false, 132);
             (shape.blocks, shape.piece)
         };
         assert_eq!(shape(1), (1, 16));
@@ -173,19 +173,20 @@ mod tests {
             let (blocks, piece) = shape(bytes);
             assert!(piece.is_multiple_of(16) && piece <= hops.piece as u64, "{bytes}");
             assert!((1..=BLOCKS).contains(&blocks), "{bytes}");
+            assert!(hops.shape(bytes, false, 3).blocks <= 3, "{bytes}");
         }
     }
 
     #[test]
     fn many_groups_share_much_data_and_slices_fit_where_pieces_would_be() {
-        let slice = |groups, bytes, is_reduce| Hops::new(Groups::apart(groups)).shape(bytes, is_reduce).slice;
+        let slice = |groups, bytes, is_reduce| Hops::new(Groups::apart(groups)).shape(bytes, is_reduce, 132).slice;
         assert_eq!(slice(2, 1 << 30, false), 0, "two groups would send as much, and once more");
         assert_eq!((slice(3, 64 << 10, false), slice(3, 1 << 20, true)), (0, 0));
         assert!(slice(3, 1 << 20, false) > 0 && slice(8, 64 << 10, false) > 0);
         for groups in [3, 4, 7, 64, 1000] {
             for bytes in [100_000, 1 << 20, 1 << 28] {
                 let hops = Hops::new(Groups::apart(groups));
-                let shape = hops.shape(bytes, false);
+                let shape = hops.shape(bytes, false, 132);
                 assert!(shape.slice * groups as u64 >= shape.piece, "{groups} {bytes}");
                 assert!(2 * shape.slice * groups as u64 <= (hops.piece * groups) as u64, "{groups} {bytes}");
             }

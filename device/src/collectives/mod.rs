@@ -19,7 +19,7 @@ use crate::{
     buffer::DeviceBuffer,
     context::KernelContext,
     device::{Device, address},
-    driver::failed,
+    driver::{Gpu, failed},
     error::{Error, Result},
 };
 use cudarc::{
@@ -27,8 +27,8 @@ use cudarc::{
     nvrtc::Ptx,
 };
 use hops::{HopsArgument, HopsShape, THREADS};
-use spmd::Element;
-use spmd_collectives::groups::Groups;
+use spmd::{Communicator, Element};
+use spmd_collectives::{Collectives, groups::Groups};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
@@ -86,8 +86,31 @@ pub(crate) struct State {
     /// Where all ranks map each other.
     mapped: Option<Mapped>,
     two_hop: TwoHop,
+    /// The most blocks of a kernel.
+    most_blocks: u32,
     /// By the type's name: one-shot, two-shot, two-hop.
     kernels: Mutex<BTreeMap<&'static str, [CudaFunction; 3]>>,
+}
+
+/// The most blocks of a collective's kernel, the same on all ranks, because blocks of the same number wait for each other: so
+/// many that the kernels of all ranks that share a GPU fit on it at once, one block a processor. Collective.
+pub(crate) fn most_blocks(communicator: &Communicator, gpu: &Gpu) -> Result<u32> {
+    let mut mine = [0_u64; 3];
+    mine[0] = u64::from(gpu.processors()?);
+    let uuid = gpu.context.uuid().map_err(failed("asking for the GPU's number"))?;
+    bytemuck::cast_slice_mut::<u64, u8>(&mut mine[1..])
+        .iter_mut()
+        .zip(uuid.bytes)
+        .for_each(|(byte, other)| *byte = other.cast_unsigned().to_ne_bytes()[0]);
+    let all = communicator.all_gather(&mine)?;
+    Ok(fitting(all.as_chunks::<3>().0))
+}
+
+/// For the processors of every rank's GPU and the number that names it.
+fn fitting(gpus: &[[u64; 3]]) -> u32 {
+    let sharing = |gpu: &[u64; 3]| gpus.iter().filter(|other| other[1..] == gpu[1..]).count() as u64;
+    let least = gpus.iter().map(|gpu| gpu[0] / sharing(gpu)).min().unwrap_or(1);
+    u32::try_from(least.clamp(1, MAX_BLOCKS as u64)).unwrap_or(1)
 }
 
 /// What one-shot and two-shot keep: `collective_t` in the GPU's memory.
@@ -137,7 +160,12 @@ impl State {
     }
 
     /// For ranks that all map each other, whose heap has zeros at its front. Says in the context where it is.
-    pub(crate) fn mapped(stream: &Arc<CudaStream>, context: &mut KernelContext, size: usize) -> Result<Self> {
+    pub(crate) fn mapped(
+        stream: &Arc<CudaStream>,
+        context: &mut KernelContext,
+        size: usize,
+        most_blocks: u32,
+    ) -> Result<Self> {
         let (heap, capacity) = (context.heap, Self::capacity(size));
         // As `collective_t`: operations, blocks, flags, packets, capacity.
         let words = [0, 0, heap, heap + Self::flags_bytes(size) as u64, capacity as u64 / 8, 0, 0, 0];
@@ -147,15 +175,21 @@ impl State {
         let hops = Hops::new(Groups::together(size));
         let near = heap + Self::shots_bytes(size) as u64;
         let two_hop = TwoHop::new(stream, hops, *context, context.rank, [near, 0], None)?;
-        Ok(State { mapped: Some(mapped), two_hop, kernels: Mutex::default() })
+        Ok(State { mapped: Some(mapped), two_hop, most_blocks, kernels: Mutex::default() })
     }
 
     /// For ranks of several groups, or ranks that do not map each other. `far` is the context of all ranks, whose heap has
     /// zeros at its front.
-    pub(crate) fn grouped(stream: &Arc<CudaStream>, far: &KernelContext, group: Group, hops: Hops) -> Result<Self> {
+    pub(crate) fn grouped(
+        stream: &Arc<CudaStream>,
+        far: &KernelContext,
+        group: Group,
+        hops: Hops,
+        most_blocks: u32,
+    ) -> Result<Self> {
         let near = group.context;
         let two_hop = TwoHop::new(stream, hops, near, far.rank, [near.heap, far.heap], Some(group))?;
-        Ok(State { mapped: None, two_hop, kernels: Mutex::default() })
+        Ok(State { mapped: None, two_hop, most_blocks, kernels: Mutex::default() })
     }
 
     /// How collectives go, for people.
@@ -323,11 +357,11 @@ impl Device {
             shared_mem_bytes: 0,
         };
         let number = root.map_or(NOBODY, |root| u32::try_from(root).unwrap_or(NOBODY));
-        let most = || Ok::<_, Error>(self.gpu().processors()?.min(u32::try_from(MAX_BLOCKS).unwrap_or(u32::MAX)));
+        let most = state.most_blocks;
         let (all, op) = (bytes as u64, op as u32);
         let launched = match algorithm {
             Algorithm::OneShot => {
-                let shape = launch(algorithm.shape(size, bytes, most()?));
+                let shape = launch(algorithm.shape(size, bytes, most));
                 let mut builder = stream.launch_builder(&one_shot);
                 builder
                     .arg(self.context())
@@ -340,7 +374,7 @@ impl Device {
                 unsafe { builder.launch(shape) }
             }
             Algorithm::TwoShot => {
-                let shape = launch(algorithm.shape(size, bytes, most()?));
+                let shape = launch(algorithm.shape(size, bytes, most));
                 let mut builder = stream.launch_builder(&two_shot);
                 builder.arg(self.context()).arg(buffer.argument()).arg(&all).arg(&op).arg(&number);
                 // SAFETY: as above; the buffer is in the heap.
@@ -348,7 +382,7 @@ impl Device {
             }
             Algorithm::TwoHop => {
                 let TwoHop { hops, near, argument, .. } = &state.two_hop;
-                let HopsShape { blocks, piece, slice } = hops.shape(bytes, root.is_some());
+                let HopsShape { blocks, piece, slice } = hops.shape(bytes, root.is_some(), most);
                 let [group, member] = state.two_hop.root(root);
                 let mut builder = stream.launch_builder(&two_hop);
                 builder.arg(near).arg(self.context()).arg(argument).arg(buffer.argument()).arg(&all).arg(&piece);

@@ -160,7 +160,7 @@ fn two_hop(
             *element = value(rank, index, round);
         }
         let start = Pointer(buffer[offset..].as_mut_ptr());
-        let HopsShape { blocks, piece, slice } = hops.shape(length * 4, root.is_some());
+        let HopsShape { blocks, piece, slice } = hops.shape(length * 4, root.is_some(), 132);
         let (group, member) = root.map_or((NOBODY, NOBODY), |root| {
             let group = groups.of(root);
             let member = groups.members(group).iter().position(|rank| *rank == root).unwrap();
@@ -246,6 +246,15 @@ fn many_groups_combine_slices_in_turn_with_operations_that_do_not() {
     on_groups("three", Cluster::new(3), &Groups::apart(3), &cases);
     on_groups("three of two", Cluster::new(6), &Groups::every(6, 2), &cases[..6]);
     on_groups("five over tcp", Cluster::new(5).set("transport.allow", "tcp"), &Groups::apart(5), &cases[..5]);
+}
+
+#[test]
+fn kernels_of_ranks_that_share_a_gpu_fit_on_it_together() {
+    assert_eq!(super::fitting(&[[132, 1, 2], [132, 1, 3]]), 132);
+    assert_eq!(super::fitting(&[[132, 1, 2]; 4]), 33);
+    assert_eq!(super::fitting(&[[132, 1, 2], [132, 1, 2], [108, 5, 5]]), 66);
+    assert_eq!(super::fitting(&[[500, 1, 2]]), 256);
+    assert_eq!(super::fitting(&vec![[8, 1, 2]; 9]), 1);
 }
 
 /// One-shot or two-shot among `size` ranks, each a thread with its blocks.
