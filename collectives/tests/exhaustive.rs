@@ -1,9 +1,9 @@
 //! Every collective by every algorithm gives what a loop over all ranks gives, on every transport, with and without faults; the
 //! bits of floats are the same on all ranks and whatever the transport does.
 //!
-//! The short form is part of the ordinary tests. The long form, of 1 to 17 ranks:
+//! The short form is part of the ordinary tests. The long form, of 1 to 17 ranks, which uses all processors there are:
 //!
-//!     cargo test --release -p spmd-collectives --test exhaustive -- --ignored every
+//!     cargo test --release -p spmd-collectives --test exhaustive -- --nocapture --ignored every
 //!
 //! With processes as ranks, where `PROGRAM` is the program that cargo names for `--no-run`:
 //!
@@ -16,11 +16,16 @@ use spmd::World;
 use spmd::local::Cluster;
 use spmd_collectives::algorithms::{Algorithm, Collective, Restriction};
 use spmd_collectives::groups::Groups;
-use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::Instant;
 
 /// Transport, and seed of faults (0: none).
 const WAYS: [(&str, &str); 4] = [("shm", "0"), ("tcp", "0"), ("shm", "3"), ("tcp", "4")];
+
+/// The collectives that ranks of one host also do in the memory that they share, and the name of that way.
+const IN_MEMORY: [Collective; 4] =
+    [Collective::Barrier, Collective::Broadcast, Collective::Reduce, Collective::AllReduce];
+const SHARED: &str = "shared";
 
 /// The legal algorithm number `turn` of a collective, counted round; of those in two hops where there are two levels.
 fn turn(collective: Collective, groups: &Groups, turn: usize) -> &'static Algorithm {
@@ -38,10 +43,28 @@ fn meant_for(collective: Collective, groups: &Groups) -> Vec<&'static Algorithm>
     legal
 }
 
-/// As many turns as the collective with the most algorithms needs.
+/// As many turns as the collective with the most algorithms needs, and one in shared memory.
 fn turns(groups: &Groups) -> usize {
     let counts = Collective::ALL.into_iter().map(|collective| meant_for(collective, groups).len());
-    counts.max().unwrap_or(1).max(if groups.are_two_levels() { 2 } else { 1 })
+    counts.max().unwrap_or(1).max(if groups.are_two_levels() { 2 } else { 1 }) + 1
+}
+
+/// Whether a turn is that in shared memory, which is the last.
+fn in_memory(groups: &Groups, now: usize) -> bool {
+    now + 1 == turns(groups)
+}
+
+/// The ways for a turn: ranks that only talk over TCP share no memory.
+fn ways(groups: &Groups, now: usize) -> Vec<(&'static str, &'static str)> {
+    WAYS.into_iter().filter(|(transport, _)| !in_memory(groups, now) || *transport == "shm").collect()
+}
+
+/// How a collective is done in a turn.
+fn name(collective: Collective, groups: &Groups, now: usize) -> &'static str {
+    match in_memory(groups, now) && IN_MEMORY.contains(&collective) {
+        true => SHARED,
+        false => turn(collective, groups, now).name,
+    }
 }
 
 /// Every collective once, each by its algorithm number `now`; what the floats came to on each rank.
@@ -59,11 +82,12 @@ fn once(
         .set("collectives.group_size", &groups.widths().1.to_string())
         .set("collectives.leaders", &(1 + now % 2).to_string());
     for collective in Collective::ALL {
-        cluster = cluster.set(&format!("collectives.{collective}"), turn(collective, groups, now).name);
+        cluster = cluster.set(&format!("collectives.{collective}"), name(collective, groups, now));
     }
-    let keeps_order = |collective| turn(collective, groups, now).keeps_rank_order(groups);
+    let keeps_order =
+        |collective| name(collective, groups, now) == SHARED || turn(collective, groups, now).keeps_rank_order(groups);
     let bits = cluster.run(|world| every_collective(&world.communicator(), lengths, roots, keeps_order)).unwrap();
-    let names: Vec<&str> = Collective::ALL.into_iter().map(|collective| turn(collective, groups, now).name).collect();
+    let names: Vec<&str> = Collective::ALL.into_iter().map(|collective| name(collective, groups, now)).collect();
     for (rank, [_, everywhere]) in bits.iter().enumerate() {
         assert_eq!(*everywhere, bits[0][1], "{size} ranks over {transport}, {names:?}: other bits on rank {rank}");
     }
@@ -91,7 +115,8 @@ fn every_algorithm_gives_the_reference_s_result_on_a_few_ranks_and_transports_in
         for groups in divisions(size) {
             for now in 0..turns(&groups) {
                 let lengths = [0, 1, size - 1, size + 1, 1025];
-                once(WAYS[(size + now) % WAYS.len()], &groups, now, &lengths, &[0, size - 1]);
+                let ways = ways(&groups, now);
+                once(ways[(size + now) % ways.len()], &groups, now, &lengths, &[0, size - 1]);
             }
         }
     }
@@ -102,23 +127,42 @@ fn every_algorithm_gives_the_reference_s_result_on_a_few_ranks_and_transports_in
 #[ignore = "takes minutes: 1 to 17 ranks on every transport"]
 fn every_algorithm_gives_the_reference_s_result_on_1_to_17_ranks_and_every_transport() {
     let begun = Instant::now();
-    let mut runs = 0;
-    for size in 1..=17 {
-        // Whatever the transport and its faults, the same algorithm gives the same bits.
-        let mut bits: BTreeMap<(usize, usize), Vec<u64>> = BTreeMap::new();
-        for (number, groups) in divisions(size).iter().enumerate() {
-            for now in 0..turns(groups) {
-                let mut lengths = bodies::lengths(size);
-                lengths.push(drawn(size, now, 3000));
-                for way in WAYS {
-                    let found = once(way, groups, now, &lengths, &[0, size / 2, size - 1]);
-                    runs += 1;
-                    let first = bits.entry((number, now)).or_insert_with(|| found.clone());
-                    assert_eq!(*first, found, "{size} ranks, turn {now}: other bits over {way:?}");
-                }
-            }
-        }
-        eprintln!("{size} ranks: {runs} runs, {:.0} s", begun.elapsed().as_secs_f64());
+    let mut turns: Vec<(Groups, usize)> = (1..=17)
+        .flat_map(divisions)
+        .flat_map(|groups| (0..turns(&groups)).map(move |now| (groups.clone(), now)))
+        .collect();
+    let all = turns.len();
+    let side_by_side = std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2));
+    eprintln!("{all} turns, {side_by_side} at once, those of many ranks first");
+    turns.sort_by_key(|(groups, _)| groups.size());
+    let left = Mutex::new(turns);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..side_by_side)
+            .map(|_| {
+                scope.spawn(|| {
+                    loop {
+                        let Some((groups, now)) = left.lock().unwrap().pop() else { break };
+                        by_every_way(&groups, now);
+                        let (left, passed) = (left.lock().unwrap().len(), begun.elapsed().as_secs_f64());
+                        eprintln!("turn {now} of {} ranks: done after {passed:.0} s, {left} left", groups.size());
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().expect("every turn is right"));
+    });
+}
+
+/// Whatever the transport and its faults, the same algorithm gives the same bits.
+fn by_every_way(groups: &Groups, now: usize) {
+    let size = groups.size();
+    let mut lengths = bodies::lengths(size);
+    lengths.push(drawn(size, now, 3000));
+    let mut first = None;
+    for way in ways(groups, now) {
+        let found = once(way, groups, now, &lengths, &[0, size / 2, size - 1]);
+        let first = first.get_or_insert_with(|| found.clone());
+        assert_eq!(*first, found, "{size} ranks, turn {now}: other bits over {way:?}");
     }
 }
 

@@ -45,7 +45,8 @@ impl Case {
             .cluster()
             .run(|world| {
                 let comm = world.communicator();
-                let error = first_error(&comm, if comm.rank() == *odd { &self.other } else { &self.usual });
+                let call = if comm.rank() == *odd { &self.other } else { &self.usual };
+                let error = first_error(&comm, call, &format!("{what} over {transport}"));
                 told.fetch_add(1, Ordering::SeqCst);
                 // Nobody leaves before all have heard: that would end waits, too.
                 for _ in 0..12_000 {
@@ -69,7 +70,7 @@ impl Case {
 }
 
 /// Makes the call, and where it seems to succeed the next ones, until the error comes.
-fn first_error(comm: &Communicator, call: &Program) -> Error {
+fn first_error(comm: &Communicator, call: &Program, what: &str) -> Error {
     let mut result = call(comm);
     for _ in 0..30_000 {
         if let Err(error) = result {
@@ -78,7 +79,7 @@ fn first_error(comm: &Communicator, call: &Program) -> Error {
         std::thread::sleep(Duration::from_millis(1));
         result = comm.barrier();
     }
-    panic!("rank {} has not been told", comm.rank());
+    panic!("{what}: rank {} has not been told", comm.rank());
 }
 
 /// Runs cases side by side: most of their time they wait.
@@ -366,7 +367,7 @@ fn another_communicator_is_not_concerned() {
             let copy = comm.split(Some(0), 0).unwrap().unwrap();
             let root = comm.rank();
             let wrong: Program = Box::new(move |copy| copy.broadcast(&mut [0u8], root));
-            first_error(&copy, &wrong);
+            first_error(&copy, &wrong, "a broadcast of the copy with two roots");
             comm.barrier().unwrap();
         })
         .unwrap();

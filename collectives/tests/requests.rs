@@ -204,6 +204,40 @@ fn a_request_that_is_dropped_still_does_its_part() {
 }
 
 #[test]
+fn an_operator_that_owns_the_last_handle_of_a_communicator_goes_with_its_dropped_request() {
+    let (done, ended) = std::sync::mpsc::channel();
+    // On a thread of its own: what is looked for is a rank that waits for itself.
+    std::thread::spawn(move || {
+        let mismatch = Cluster::new(3).set("collectives.check_after", "50ms").run(|world| {
+            let comm = world.communicator();
+            let start = |fails: bool| {
+                let owned = comm.duplicate().unwrap();
+                let sum = custom(move |a: i64, b: i64| a + b + owned.size() as i64 - 3);
+                let length = if fails && comm.rank() == 1 { 40 } else { 50 };
+                comm.iall_reduce(vec![1; length], sum)
+            };
+            for _ in 0..2 {
+                // Rank 2 is late, so that the others' are under way when they are dropped, and end in the barrier.
+                if comm.rank() == 2 {
+                    comm.recv(&mut [0u8], 0, 0).unwrap();
+                    comm.recv(&mut [0u8], 1, 0).unwrap();
+                }
+                drop(start(false).unwrap());
+                if comm.rank() < 2 {
+                    comm.send(&[1u8], 2, 0).unwrap();
+                }
+                comm.barrier().unwrap();
+            }
+            // One that fails is taken back by who waits for it.
+            start(true).and_then(|request| request.wait().map_err(|error| of(&error))).unwrap_err().to_string()
+        });
+        let _ = done.send(mismatch.unwrap());
+    });
+    let mismatch = ended.recv_timeout(Duration::from_secs(60)).expect("every rank goes on");
+    assert!(mismatch.iter().all(|error| error.contains("all_reduce of 40 i64")), "{mismatch:?}");
+}
+
+#[test]
 fn a_persistent_one_gives_each_time_what_its_buffer_holds_then() {
     everywhere(&[1, 3, 4], |comm| {
         let (rank, size) = (comm.rank() as i64, comm.size() as i64);

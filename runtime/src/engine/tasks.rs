@@ -34,11 +34,19 @@ struct Running {
 #[derive(Default)]
 pub(super) struct Tasks {
     list: Vec<Running>,
+    /// Those that nobody will ask for. They may own a communicator, whose end needs the engine: whoever has locked it drops
+    /// them afterwards.
+    over: Vec<Box<dyn Task>>,
 }
 
 impl Tasks {
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
+    }
+
+    /// What is to be dropped once the engine is not locked any more.
+    pub(super) fn take_over(&mut self) -> Vec<Box<dyn Task>> {
+        std::mem::take(&mut self.over)
     }
 }
 
@@ -91,7 +99,8 @@ impl Engine {
                 running.done = running.task.go_on(self);
                 moved |= running.done.is_some();
             }
-            list.retain(|running| !(running.detached && running.done.is_some()));
+            let over = list.extract_if(.., |running| running.detached && running.done.is_some());
+            self.tasks.over.extend(over.map(|running| running.task));
             // What they have begun leaves now.
             moved |= self.flush(&mut All { caller: buffers, list })?;
         }
@@ -106,7 +115,13 @@ impl Engine {
     pub(crate) fn take_task(&mut self, id: TaskId) -> Option<Result<Box<dyn Task>>> {
         let at = self.tasks.list.iter().position(|running| running.id == id && running.done.is_some())?;
         let Running { task, done, .. } = self.tasks.list.remove(at);
-        done.map(|result| result.map(|()| task))
+        Some(match done? {
+            Ok(()) => Ok(task),
+            Err(error) => {
+                self.tasks.over.push(task);
+                Err(error)
+            }
+        })
     }
 
     /// Nobody will ask for this task; it is returned if it is done.

@@ -3,6 +3,7 @@
 use super::{
     Engine,
     operation::{Buffers, NoBuffers},
+    tasks::Task,
 };
 use crate::error::{Context, Error, Result};
 use crate::memory::{Activity, Segment};
@@ -12,6 +13,7 @@ use rustix::{
     event::{Timespec, epoll},
 };
 use std::{
+    ops::{Deref, DerefMut},
     os::fd::OwnedFd,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -138,6 +140,43 @@ impl Drop for Span<'_> {
     }
 }
 
+/// The engine, locked. Tasks that nobody will ask for are dropped when it no longer is.
+pub(crate) struct Lock<'a> {
+    /// Always there, except while [`Lock::rest`] waits.
+    engine: Option<MutexGuard<'a, Engine>>,
+    /// Fields are dropped in this order: what is here, without the lock.
+    over: Vec<Box<dyn Task>>,
+}
+
+impl Lock<'_> {
+    /// Lets others have the engine until `news` come, or for so long at most.
+    fn rest(mut self, news: &Condvar, longest: Duration) -> Self {
+        let rested = self.engine.take().map(|engine| news.wait_timeout(engine, longest));
+        self.engine = rested.map(|rested| rested.unwrap_or_else(PoisonError::into_inner).0);
+        self
+    }
+}
+
+impl Deref for Lock<'_> {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        self.engine.as_deref().unwrap_or_else(|| unreachable!("a lock that rests is not used"))
+    }
+}
+
+impl DerefMut for Lock<'_> {
+    fn deref_mut(&mut self) -> &mut Engine {
+        self.engine.as_deref_mut().unwrap_or_else(|| unreachable!("a lock that rests is not used"))
+    }
+}
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        self.over = self.tasks.take_over();
+    }
+}
+
 /// News of the rest of the job.
 #[derive(Clone, Debug)]
 pub(crate) enum News {
@@ -244,8 +283,9 @@ impl Runtime {
 
     /// The engine, for a step that does not wait. A thread that panicked with the lock has left nothing half done that
     /// others rely on: operations are moved by single assignments.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> Lock<'_> {
+        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        Lock { engine: Some(engine), over: Vec::new() }
     }
 
     /// Makes progress until `done` gives a result. `activity`: what this call is, for whoever asks while it waits.
@@ -270,7 +310,7 @@ impl Runtime {
     /// The rest of [`Runtime::wait`]: nothing had been done when the news was `seen`.
     fn wait_from<'a, R, B: Buffers>(
         &'a self,
-        mut engine: MutexGuard<'a, Engine>,
+        mut engine: Lock<'a>,
         mut seen: u64,
         activity: Activity,
         buffers: &mut B,
@@ -358,13 +398,13 @@ impl Runtime {
     /// [`Runtime::sleep`].
     fn pause<'a>(
         &'a self,
-        mut engine: MutexGuard<'a, Engine>,
+        mut engine: Lock<'a>,
         pace: &mut Pace,
         notice: &mut Notice<'_>,
         buffers: &mut dyn Buffers,
         longest: Duration,
         ready: &mut dyn FnMut() -> bool,
-    ) -> Result<(MutexGuard<'a, Engine>, bool)> {
+    ) -> Result<(Lock<'a>, bool)> {
         if !notice.posted {
             notice.post();
         }
@@ -405,18 +445,17 @@ impl Runtime {
     /// peers know that this rank sleeps.
     fn sleep<'a>(
         &'a self,
-        mut engine: MutexGuard<'a, Engine>,
+        mut engine: Lock<'a>,
         buffers: &mut dyn Buffers,
         longest: Duration,
         ready: &mut dyn FnMut() -> bool,
-    ) -> Result<MutexGuard<'a, Engine>> {
+    ) -> Result<Lock<'a>> {
         if engine.sleeper {
             // The sleeper has said so to peers: what they changed before is seen here, what they change later wakes it.
             if ready() {
                 return Ok(engine);
             }
-            let (engine, _) = self.others.wait_timeout(engine, longest).unwrap_or_else(PoisonError::into_inner);
-            return Ok(engine);
+            return Ok(engine.rest(&self.others, longest));
         }
         engine.arm(true);
         let progressed = engine.progress_all(buffers);

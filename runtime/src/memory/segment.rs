@@ -394,6 +394,11 @@ impl LaneMemory for MappedLane {
 
     fn read(&self, at: usize, bytes: &mut [u8]) {
         let place = self.place(at, bytes.len());
+        #[cfg(target_arch = "x86_64")]
+        if FETCHED.contains(&bytes.len()) && is_x86_feature_detected!("avx") {
+            // SAFETY: as below, and the processor has the instructions.
+            return unsafe { fetch(place, bytes) };
+        }
         // SAFETY: within the lane. The consumer has seen the stamp of the cell that these bytes belong to; see `words`.
         unsafe { place.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) }
     }
@@ -414,6 +419,51 @@ impl LaneMemory for MappedLane {
     fn set_advice(&self, stores: Stores) {
         self.position(2).store(stores as u64, Ordering::Relaxed);
     }
+}
+
+/// Lengths that are read with [`fetch`]. Below, the C library's copy is as fast.
+#[cfg(target_arch = "x86_64")]
+const FETCHED: std::ops::RangeInclusive<usize> = 4097..=16 << 10;
+
+/// Copies what another processor has just written: asks for lines well before it needs them, and only for lines of these
+/// bytes, since the producer is about to write what follows.
+///
+/// The C library copies such lengths with a string instruction, which fetches lines out of another cache at half the speed:
+/// 8 KiB between near cores took 2.5 us with it and 1.2 us with this, between far ones 3.6 and 2.0.
+///
+/// # Safety
+/// `bytes.len()` bytes from `place` on must have been published to the caller; the processor must have AVX.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+unsafe fn fetch(place: NonNull<u8>, bytes: &mut [u8]) {
+    use std::arch::x86_64::{__m256i, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256};
+    const BLOCK: usize = 256;
+    const AHEAD: usize = 1024;
+    const PARTS: usize = BLOCK / size_of::<__m256i>();
+    let length = bytes.len();
+    let (body, tail) = bytes.as_chunks_mut::<BLOCK>();
+    let done = length - tail.len();
+    for (number, block) in body.iter_mut().enumerate() {
+        let at = number * BLOCK;
+        // SAFETY: within the published bytes; loads and stores need no alignment, and each block has `PARTS` parts.
+        unsafe {
+            let from = place.add(at);
+            if at + AHEAD + BLOCK <= length {
+                for line in 0..BLOCK / 64 {
+                    _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().add(AHEAD + line * 64).cast());
+                }
+            }
+            let from = from.cast::<__m256i>().as_ptr();
+            let to = block.as_mut_ptr().cast::<__m256i>();
+            // All loads before the first store, so that as many lines as possible are under way.
+            let parts: [__m256i; PARTS] = std::array::from_fn(|part| _mm256_loadu_si256(from.add(part)));
+            for (part, value) in parts.into_iter().enumerate() {
+                _mm256_storeu_si256(to.add(part), value);
+            }
+        }
+    }
+    // SAFETY: the rest of the published bytes.
+    unsafe { place.add(done).copy_to_nonoverlapping(NonNull::from(&mut *tail).cast(), tail.len()) }
 }
 
 /// Copies with stores that go to memory instead of into this processor's cache (Intel SDM volume 1, section 10.4.6.2).
@@ -451,6 +501,27 @@ unsafe fn write_past_cache(place: NonNull<u8>, bytes: &[u8]) {
 mod tests {
     use super::*;
     use crate::memory::lane::{Cell, Consumer, Producer};
+
+    #[test]
+    fn bytes_of_every_length_and_place_come_out_as_they_went_in() {
+        let fd = Segment::create(1, 64 << 10).unwrap();
+        let segment = Arc::new(Segment::map(&fd).unwrap());
+        let lane = segment.lane(0, 0);
+        let lengths = [0, 1, 255, 4095, 4096, 4097, 4352, 5000, 8191, 8192, 9999, 32 << 10];
+        for (turn, length) in (0_u8..).zip(lengths) {
+            for shift in [0, 1, 63, 64, 777] {
+                for stores in [Stores::PastCache, Stores::IntoCache] {
+                    let sent: Vec<u8> =
+                        (0..=u8::MAX).map(|at| at.wrapping_mul(31) ^ turn).cycle().take(length).collect();
+                    lane.write(shift, &sent, stores);
+                    let mut room = vec![0xee; length + 2];
+                    lane.read(shift, &mut room[1..=length]);
+                    assert_eq!(room[1..=length], sent, "{length} bytes at {shift}");
+                    assert_eq!((room[0], room[length + 1]), (0xee, 0xee), "nothing beside them");
+                }
+            }
+        }
+    }
 
     #[test]
     fn two_mappings_of_one_segment_see_the_same_lanes() {

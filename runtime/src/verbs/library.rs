@@ -4,7 +4,7 @@
 
 use super::sys::{Ah, AhAttr, CompChannel, Context, Cq, Device, DeviceAttr, Mr, Pd, PortAttr, Qp, QpAttr, QpInitAttr};
 use std::{
-    ffi::{CStr, c_char, c_int, c_void},
+    ffi::{CStr, c_char, c_int, c_uint, c_void},
     sync::OnceLock,
 };
 
@@ -57,6 +57,8 @@ functions! {
     ibv_alloc_pd: fn(*mut Context) -> *mut Pd;
     ibv_dealloc_pd: fn(*mut Pd) -> c_int;
     ibv_reg_mr: fn(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr;
+    // What `ibv_reg_mr` of verbs.h calls for access flags that a device may not know: they are left out there.
+    ibv_reg_mr_iova2: fn(*mut Pd, *mut c_void, usize, u64, c_uint) -> *mut Mr;
     ibv_dereg_mr: fn(*mut Mr) -> c_int;
     ibv_create_comp_channel: fn(*mut Context) -> *mut CompChannel;
     ibv_destroy_comp_channel: fn(*mut CompChannel) -> c_int;

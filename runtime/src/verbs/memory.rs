@@ -60,9 +60,12 @@ impl Region {
         Self::new(device, length, 0)
     }
 
-    /// Zeroed memory that a peer fills by RDMA.
-    pub(crate) fn incoming(device: &Arc<Device>, length: usize) -> Result<Self> {
-        Self::new(device, length, sys::ACCESS_LOCAL_WRITE | sys::ACCESS_REMOTE_WRITE)
+    /// Zeroed memory that a peer fills by RDMA. `relaxed`: the host may carry the device's writes out in any order, which
+    /// lets more of them be under way on PCIe; this process then looks at nothing that no completion has announced (a
+    /// device writes completions in strict order behind what they announce).
+    pub(crate) fn incoming(device: &Arc<Device>, length: usize, relaxed: bool) -> Result<Self> {
+        let relaxed = if relaxed { sys::ACCESS_RELAXED_ORDERING } else { 0 };
+        Self::new(device, length, sys::ACCESS_LOCAL_WRITE | sys::ACCESS_REMOTE_WRITE | relaxed)
     }
 
     /// Zeroed memory that this process fills and that the device fills with what it fetches from peers.
@@ -153,8 +156,15 @@ impl Drop for Region {
 /// # Safety
 /// The pages must stay until the registration is gone.
 unsafe fn register(device: &Device, start: *mut std::ffi::c_void, length: usize, access: i32) -> *mut sys::Mr {
-    // SAFETY: a domain of this device; the pages stay, as the caller promises.
-    unsafe { (device.library.ibv_reg_mr)(device.pd.as_ptr(), start, length, access) }
+    let (library, domain) = (&device.library, device.pd.as_ptr());
+    // SAFETY: a domain of this device; the pages stay, as the caller promises. The device knows them by their address.
+    unsafe {
+        if access & sys::ACCESS_RELAXED_ORDERING == 0 {
+            (library.ibv_reg_mr)(domain, start, length, access)
+        } else {
+            (library.ibv_reg_mr_iova2)(domain, start, length, start.addr() as u64, access.cast_unsigned())
+        }
+    }
 }
 
 /// This rank's part of a symmetric heap, which peers read and write by RDMA.

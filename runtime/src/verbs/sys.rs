@@ -263,6 +263,8 @@ pub(super) const ACCESS_LOCAL_WRITE: c_int = 1;
 pub(super) const ACCESS_REMOTE_WRITE: c_int = 1 << 1;
 pub(super) const ACCESS_REMOTE_READ: c_int = 1 << 2;
 pub(super) const ACCESS_REMOTE_ATOMIC: c_int = 1 << 3;
+/// One of the flags that a device may ignore.
+pub(super) const ACCESS_RELAXED_ORDERING: c_int = 1 << 20;
 pub(super) const QPT_RC: c_int = 2;
 pub(super) const QPS_INIT: c_int = 1;
 pub(super) const QPS_RTR: c_int = 2;
@@ -333,9 +335,6 @@ mod tests {
             ("IBV_PORT_ACTIVE", PORT_ACTIVE),
             ("IBV_LINK_LAYER_ETHERNET", LINK_LAYER_ETHERNET.into()),
             ("IBV_QPF_GRH_REQUIRED", PORT_GRH_REQUIRED.into()),
-            ("IBV_ACCESS_LOCAL_WRITE", ACCESS_LOCAL_WRITE),
-            ("IBV_ACCESS_REMOTE_WRITE", ACCESS_REMOTE_WRITE),
-            ("IBV_ACCESS_REMOTE_ATOMIC", ACCESS_REMOTE_ATOMIC),
             ("IBV_QPT_RC", QPT_RC),
             ("IBV_QPS_INIT", QPS_INIT),
             ("IBV_QPS_RTR", QPS_RTR),
@@ -344,6 +343,7 @@ mod tests {
             ("IBV_ACCESS_REMOTE_WRITE", ACCESS_REMOTE_WRITE),
             ("IBV_ACCESS_REMOTE_ATOMIC", ACCESS_REMOTE_ATOMIC),
             ("IBV_ACCESS_REMOTE_READ", ACCESS_REMOTE_READ),
+            ("IBV_ACCESS_RELAXED_ORDERING", ACCESS_RELAXED_ORDERING),
             ("IBV_WR_RDMA_WRITE", WR_RDMA_WRITE),
             ("IBV_WR_RDMA_WRITE_WITH_IMM", WR_RDMA_WRITE_WITH_IMM),
             ("IBV_WR_RDMA_READ", WR_RDMA_READ),

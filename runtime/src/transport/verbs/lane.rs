@@ -115,7 +115,7 @@ impl Lane {
         let receives = recipe.receives.map_or(shape.receive_depth, |few| few.min(shape.receive_depth)) as usize;
         pair.post_receives(receives, id + 1)?;
         Ok(Lane {
-            ring: Region::incoming(device, size.bytes())?,
+            ring: Region::incoming(device, size.bytes(), recipe.relaxed)?,
             copy: Region::outgoing(device, size.bytes())?,
             recipe,
             bounce: None,

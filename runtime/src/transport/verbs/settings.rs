@@ -22,6 +22,8 @@ pub(super) struct Recipe {
     pub(super) receives: Option<u32>,
     pub(super) attributes: Attributes,
     pub(super) signal_all: bool,
+    /// The host may carry out what the peer's device writes in any order.
+    pub(super) relaxed: bool,
 }
 
 /// Units of a ring, and so receives of a channel.
@@ -58,12 +60,14 @@ impl Recipes {
             receives: Some(narrow(keys::VERBS_RECEIVES)).filter(|receives| *receives > 0),
             attributes,
             signal_all: snapshot.get(keys::VERBS_SIGNAL_ALL),
+            relaxed: true,
         };
         let low = (hint > 0).then(|| {
             let ring = (4 * (hint.min(MOST_LOW) + HEADER)).next_power_of_two().max(LEAST_LOW_RING);
             Recipe {
                 ring: Size { units: UNITS, unit: ring / UNITS as usize },
                 send_depth: SHALLOW.min(bulk.send_depth),
+                relaxed: false,
                 attributes: Attributes {
                     rnr_timer: RnrTimer::at_least(SHORT_WAIT).unwrap_or(attributes.rnr_timer),
                     traffic_class: byte(snapshot.get(keys::VERBS_LOW_LATENCY_TRAFFIC_CLASS)),
