@@ -257,6 +257,12 @@ impl Bench {
         let place = word.address();
         let time = self.exchange("exchange_signals", 1, 2000, |base| vec![place, base, 2000, 0])?;
         self.say("proxy_signal", time, "us");
+        // What the fence costs, and what a put by one thread does beyond that.
+        let time = self.exchange("exchange_signals", 1, 2000, |base| vec![place, base, 2000, 1])?;
+        self.say("proxy_signal_with_fence", time, "us");
+        let (to, from) = (data.address(), source.address());
+        let time = self.exchange("exchange_puts", 1, 2000, |base| vec![to, from, 8, place, base, 2000])?;
+        self.say("proxy_put_signal_8_by_a_thread", time, "us");
         for bytes in [8, 256, 4096, 65_536, 1_048_576_u64] {
             let rounds = if bytes > 4096 { 200 } else { 2000 };
             let (data, source) = (data.address(), source.address());
