@@ -41,7 +41,10 @@ pub fn run<P: Port>(
 ) -> Result<Option<Run>, Failure> {
     patterns::fits(plan.pattern, port.size())?;
     let ranks = places(port)?;
-    let mut floors = Floors::arrange(port, plan)?;
+    let on_host_of =
+        |place: Option<&Place>| ranks.iter().filter(|other| Some(&other.host) == place.map(|p| &p.host)).count();
+    let beside = [on_host_of(ranks.first()), on_host_of(ranks.last())];
+    let mut floors = Floors::arrange(port, plan, beside)?;
     let before = floors.cache_line();
     let first = port.rank() == 0;
     let mut run = Run {

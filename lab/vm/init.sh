@@ -35,6 +35,9 @@ mount -t devpts devpts /new/dev/pts
 mount -t tmpfs -o mode=1777 tmpfs /new/dev/shm
 mount -t tmpfs -o mode=755 tmpfs /new/run
 mount -t tmpfs -o mode=700 tmpfs /new/root
+# An emulated machine on busy processors takes longer than a real one to answer.
+mkdir -p /new/etc/rsrun
+echo 'launch.connect_timeout = "2min"' > /new/etc/rsrun/config.toml
 mkdir -p /new/run/lab
 mount -o bind /share /new/run/lab
 # The first program must not end: the kernel would panic.

@@ -24,7 +24,7 @@ pub enum Error {
         reason: String,
     },
     /// A configuration value set in code is unknown or out of range.
-    #[error("World::builder: {reason}")]
+    #[error("{reason}")]
     Setting {
         /// Which value and what is allowed.
         reason: String,

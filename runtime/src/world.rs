@@ -525,15 +525,16 @@ impl Plan {
         let here = boot.host_of[rank];
         let (mut near, mut far) = (Vec::new(), Vec::new());
         for (other, &host) in boot.host_of.iter().enumerate().filter(|(other, _)| *other != rank) {
-            match choice::choose(host == here, crate::verbs::has_device(), &allowed).transport {
+            let choice = choice::choose(host == here, crate::verbs::has_device(), &allowed);
+            match choice.transport {
                 Some("shm") => near.push(other),
                 Some(_) => far.push(other),
                 None => {
                     let host = &boot.hosts[host as usize].name;
+                    let advice = choice.advice();
                     return Err(Error::Bootstrap {
                         reason: format!(
-                            "rank {other} on host {host} is reached by no transport of transport.allow = {allowed}: \
-                             add tcp or verbs"
+                            "rank {other} on host {host} is reached by no transport of transport.allow = {allowed}: {advice}"
                         ),
                     });
                 }

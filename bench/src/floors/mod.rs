@@ -28,6 +28,8 @@ pub struct Floor {
 #[derive(Debug, Serialize, Deserialize)]
 struct Invitation {
     crowded: bool,
+    /// Ranks on the host of the last one.
+    beside_last: usize,
     host: Host,
     pid: u32,
     /// The shared memory's descriptor.
@@ -76,19 +78,18 @@ pub struct Floors {
 }
 
 impl Floors {
-    /// Joins the two ranks, unless there are more ranks than processors: what others do meanwhile would be measured.
+    /// Joins the two ranks, unless one of their hosts has more ranks than processors: what others do meanwhile would be
+    /// measured. `beside`, on rank 0: how many ranks are on its host, and how many on the last one's.
     ///
     /// # Errors
     /// The library failed.
-    pub fn arrange<P: Port>(port: &mut P, plan: &Plan) -> Result<Self, Failure> {
+    pub fn arrange<P: Port>(port: &mut P, plan: &Plan, beside: [usize; 2]) -> Result<Self, Failure> {
         let last = port.size() - 1;
         if port.rank() != 0 && port.rank() != last {
             return Ok(Floors { transport: plan.transport, ..Floors::default() });
         }
         let largest = plan.sizes.iter().map(|bytes| bytes * plan.window_of(*bytes)).max().unwrap_or(0);
-        let crowded = port.size() > processors();
-        let mut floors =
-            if port.rank() == 0 { invite(port, last, largest, crowded)? } else { accept(port, largest, crowded)? };
+        let mut floors = if port.rank() == 0 { invite(port, last, largest, beside)? } else { accept(port, largest)? };
         floors.transport = plan.transport.or(match (&floors.cores, &floors.line) {
             (Some(_), _) => Some(Transport::Shm),
             (None, Some(_)) => Some(Transport::Tcp),
@@ -191,7 +192,8 @@ fn told_by_last<P: Port>(port: &mut P, last: usize, mine: f64) -> Result<f64, Fa
 
 const CROWDED: &str = "more ranks than processors";
 
-fn invite<P: Port>(port: &mut P, last: usize, area: usize, crowded: bool) -> Result<Floors, Failure> {
+fn invite<P: Port>(port: &mut P, last: usize, area: usize, beside: [usize; 2]) -> Result<Floors, Failure> {
+    let crowded = beside[0] > processors();
     let mut notes = Vec::new();
     let mut offer = |what: &str, error: std::io::Error| notes.push(format!("no {what}: {error}"));
     let shared = Shared::create(area).map_err(|error| offer("memory to share", error)).ok();
@@ -201,6 +203,7 @@ fn invite<P: Port>(port: &mut P, last: usize, area: usize, crowded: bool) -> Res
     rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())?;
     let invitation = Invitation {
         crowded,
+        beside_last: beside[1],
         host: Host::own(),
         pid: std::process::id(),
         memory: shared.as_ref().map(Shared::descriptor),
@@ -210,7 +213,7 @@ fn invite<P: Port>(port: &mut P, last: usize, area: usize, crowded: bool) -> Res
     };
     say(port, last, &invitation)?;
     let answer: Answer = hear(port, last)?;
-    if crowded {
+    if crowded || answer.memory.as_ref().err().is_some_and(|reason| reason == CROWDED) {
         return Ok(Floors { notes: vec![format!("no floors: {CROWDED}")], ..Floors::default() });
     }
     if let Err(reason) = &answer.memory {
@@ -228,9 +231,9 @@ fn invite<P: Port>(port: &mut P, last: usize, area: usize, crowded: bool) -> Res
     Ok(Floors { cores, line, notes, transport: None })
 }
 
-fn accept<P: Port>(port: &mut P, area: usize, crowded: bool) -> Result<Floors, Failure> {
+fn accept<P: Port>(port: &mut P, area: usize) -> Result<Floors, Failure> {
     let invitation: Invitation = hear(port, 0)?;
-    if crowded || invitation.crowded {
+    if invitation.crowded || invitation.beside_last > processors() {
         let no = || Err(CROWDED.to_owned());
         say(port, 0, &Answer { memory: no(), socket: no() })?;
         return Ok(Floors::default());
@@ -288,7 +291,7 @@ mod tests {
         };
         let mut of_ranks = spmd::local::run(2, |world| {
             let mut port = Own::new(world.communicator());
-            let mut floors = Floors::arrange(&mut port, &plan).expect("two threads find each other");
+            let mut floors = Floors::arrange(&mut port, &plan, [2, 2]).expect("two threads find each other");
             floors.of_size(&mut port, &plan, bytes).expect("floors can be measured")
         });
         of_ranks.swap_remove(0)

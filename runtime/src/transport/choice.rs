@@ -64,6 +64,21 @@ pub(crate) fn choose(same_host: bool, rdma: bool, allowed: &str) -> Choice {
 }
 
 impl Choice {
+    /// Where nothing reaches the peer: why not what is allowed, and what could be: "verbs: this host has no RDMA device;
+    /// add shm or tcp".
+    pub(crate) fn advice(&self) -> String {
+        let (left_out, useless): (Vec<_>, Vec<_>) =
+            self.refused.iter().partition(|(_, refusal)| *refusal == Refusal::NotAllowed);
+        let mut text: String = useless.iter().map(|(name, refusal)| format!("{name}: {refusal}; ")).collect();
+        // What would be refused for another reason is no advice: shared memory to another host.
+        let elsewhere = useless.iter().any(|(_, refusal)| *refusal == Refusal::OtherHost);
+        let names: Vec<&str> =
+            left_out.iter().map(|(name, _)| *name).filter(|name| !(elsewhere && *name == "shm")).collect();
+        text.push_str("add ");
+        text.push_str(&names.join(" or "));
+        text
+    }
+
     /// The transport that was chosen does not reach the peer after all, and TCP takes its place.
     pub(crate) fn fall_back(&mut self, why: &str) {
         if self.transport == Some("tcp") {
@@ -78,6 +93,12 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_nothing_is_left_the_reason_and_the_way_out_are_said() {
+        assert_eq!(choose(true, false, "verbs").advice(), "verbs: this host has no RDMA device; add shm or tcp");
+        assert_eq!(choose(false, false, "shm").advice(), "shm: the peer is on another host; add verbs or tcp");
+    }
 
     #[test]
     fn the_fastest_that_may_and_can_is_taken_and_the_others_are_refused_with_the_reason() {

@@ -495,7 +495,9 @@ impl Transport for Verbs {
         let most = if self.fallback { tcp.piece } else { usize::MAX };
         let channels = match self.recipes.low {
             Some(low) => Channels::Two { largest: (low.ring.largest() - HEADER).min(most) },
-            None => Channels::One { why: "without a size hint there is one general channel" },
+            None => Channels::One {
+                why: "connections have one general channel, since the world has no size hint (low_latency.size_hint)",
+            },
         };
         Capabilities {
             name: "verbs",
