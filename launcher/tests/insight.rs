@@ -102,3 +102,12 @@ fn a_file_that_cannot_be_written_is_an_error_before_anything_starts() {
         assert_eq!(ended.text(), "");
     }
 }
+
+#[test]
+fn of_a_job_that_never_started_only_the_reason_is_said() {
+    let place = Place::new();
+    let trace = place.home.path().join("trace.json").display().to_string();
+    let ended = place.run(["--stats", "--trace", &trace, "-n", "1", "/no/such/program"]);
+    assert!(ended.stderr.contains("/no/such/program"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("statistics") && !ended.stderr.contains("trace:"), "{}", ended.stderr);
+}

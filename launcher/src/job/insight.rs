@@ -78,12 +78,14 @@ impl Collector {
         Event::Tick
     }
 
-    /// The job of so many ranks has ended: writes the files; texts for standard error.
+    /// The job of so many ranks has ended: writes the files; texts for standard error. Of a job whose ranks have told
+    /// nothing, since they never started, there is no text: the reason says it all.
     ///
     /// # Errors
     /// When a file cannot be written.
     pub(super) fn end(&mut self, size: usize) -> Result<String, Failure> {
         let mut text = String::new();
+        let heard = !self.counted.is_empty() || !self.recorded.is_empty();
         let job = JobStatistics::new(size, self.counted.drain().map(|(_, counted)| counted).collect());
         let written = match &self.statistics {
             None => Ok(()),
@@ -101,6 +103,6 @@ impl Collector {
             })?;
             text += &format!("rsrun: trace: {}: {summary}\n", named.path);
         }
-        written.map(|()| text)
+        written.map(|()| if heard { text } else { String::new() })
     }
 }
