@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Checks and measures device put and signal on a machine with two GPUs of one host. Everything it needs lies beside it
 # (`cargo xtask device FOLDER` puts it there); on the machine the programs need nothing but the CUDA driver and libc.
+# With one GPU the ranks share it, and what goes from GPU to GPU is not measured.
 #
 #     ./run.sh                    all of the below but `sanitize`
 #     ./run.sh examples           device_put and train_device
-#     ./run.sh check              every check, with memory mapped and through the proxy
+#     ./run.sh check              every check, with memory mapped and through the proxy; four ranks, two on each GPU, in
+#                                 two groups that stand for hosts
 #     ./run.sh sanitize           the checks, shortened, under compute-sanitizer, where that is installed
 #     ./run.sh bench              our figures; with nvcc and Python there also NVSHMEM's, NCCL's and bare stores', and ratios
 set -uo pipefail
@@ -13,7 +15,28 @@ here=$PWD
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failed=0
-two=(env "LD_LIBRARY_PATH=$here/lib:${LD_LIBRARY_PATH:-}" ./rsrun -n 2 -host localhost:2)
+ranks=(env "LD_LIBRARY_PATH=$here/lib:${LD_LIBRARY_PATH:-}" ./rsrun)
+two=("${ranks[@]}" -n 2 -host localhost:2)
+# Ranks 0 and 1 map each other, so do 2 and 3; between the groups goes the proxy, as between hosts.
+groups=("${ranks[@]}" -n 4 -host localhost:4 --set device.way=proxy --set collectives.group_size=2)
+
+gpus=$(nvidia-smi -L 2> /dev/null | wc -l)
+
+# Ranks that share a GPU take turns of milliseconds, unless MPS, a daemon of the driver, has their kernels run at once.
+mps=nvidia-cuda-mps-control
+shared() { # COMMAND...: with MPS, where it is installed
+    if ! command -v $mps > /dev/null; then "$@"; return; fi
+    export CUDA_MPS_PIPE_DIRECTORY=$scratch/mps CUDA_MPS_LOG_DIRECTORY=$scratch/mps
+    mkdir -p "$scratch/mps"
+    $mps -d
+    "$@"
+    local code=$?
+    echo quit | $mps
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+    return $code
+}
+# Two ranks have a GPU each where there are two.
+pair() { if [ "$gpus" -lt 2 ]; then shared "$@"; else "$@"; fi; }
 
 step() { # NAME COMMAND...: runs a step and remembers whether it failed
     local name=$1 begun=$SECONDS
@@ -23,21 +46,27 @@ step() { # NAME COMMAND...: runs a step and remembers whether it failed
 }
 
 examples() {
-    step "device_put" "${two[@]}" ./device_put
-    step "device_put through the proxy" "${two[@]}" --set device.way=proxy ./device_put
-    step "train_device" "${two[@]}" ./train_device
+    step "device_put" pair "${two[@]}" ./device_put
+    step "device_put through the proxy" pair "${two[@]}" --set device.way=proxy ./device_put
+    step "train_device" pair "${two[@]}" ./train_device
+    step "train_device in two groups" shared "${groups[@]}" ./train_device
 }
 
 check() {
-    step "checks, mapped" "${two[@]}" --set device.wait_limit=2s ./gpu_check
-    step "checks, proxy" "${two[@]}" --set device.way=proxy --set device.wait_limit=2s ./gpu_check 16
+    step "checks, mapped" pair "${two[@]}" --set device.wait_limit=2s ./gpu_check
+    step "checks, proxy" pair "${two[@]}" --set device.way=proxy --set device.wait_limit=2s ./gpu_check 16
+    step "collectives in two groups" shared "${groups[@]}" ./gpu_check 16 collectives
+    step "collectives in two groups, TCP" shared "${groups[@]}" --set transport.allow=tcp ./gpu_check 16 collectives
     step "software NIC, driven by kernels" ./gpu_nic
 }
 
 sanitize() {
     local tool=compute-sanitizer
     command -v $tool > /dev/null || { echo "== sanitize: NOT RUN, there is no $tool"; return; }
-    step "memcheck" "${two[@]}" --set device.wait_limit=10s $tool --error-exitcode 9 ./gpu_check 64
+    # Without MPS, which the tool does not know.
+    step "memcheck, mapped" "${two[@]}" --set device.wait_limit=5s $tool --error-exitcode 9 ./gpu_check 64
+    step "memcheck, proxy" "${two[@]}" --set device.way=proxy --set device.wait_limit=5s $tool --error-exitcode 9 \
+        ./gpu_check 64
 }
 
 # Every peer prints its own lines; here they become lines of `key figure`.
@@ -69,11 +98,16 @@ peers() {
 }
 
 bench() {
-    "${two[@]}" --set device.heap_bytes=700MiB ./gpu_bench > "$scratch/ours" || failed=1
-    "${two[@]}" --set device.way=proxy ./gpu_bench >> "$scratch/ours" || failed=1
-    peers > "$scratch/peers"
+    : > "$scratch/ours" > "$scratch/peers"
+    if [ "$gpus" -lt 2 ]; then
+        echo "one GPU: what goes from GPU to GPU, and peers, are NOT measured" >&2
+    else
+        "${two[@]}" --set device.heap_bytes=700MiB ./gpu_bench >> "$scratch/ours" || failed=1
+        peers > "$scratch/peers"
+    fi
+    pair "${two[@]}" --set device.way=proxy ./gpu_bench >> "$scratch/ours" || failed=1
     echo "== figures: key, ours, unit; a peer's figure and how many times as fast ours is"
-    awk 'NR == FNR { peer[$2] = peer[$2] " " $1 " " $3; next }
+    awk 'FILENAME == ARGV[1] { peer[$2] = peer[$2] " " $1 " " $3; next }
         # The number of threads that is best for us stands for a size.
         { key = $1; sub(/_threads_.*/, "", key); if (key != $1 && $3 == "us" && (!(key in best) || $2 < best[key])) best[key] = $2 }
         { print $1, $2, $3; if ($1 in peer) compare($1, $2, $3) }

@@ -3,7 +3,8 @@
 //!     rsrun -n 2 target/release/examples/train_device
 //!
 //! An epoch is a graph of four kernels: the errors of this rank's images, the gradient, an all-reduce among the GPUs, and
-//! the step. The host launches it once an epoch and looks at nothing but the end.
+//! the step. The host launches it once an epoch and looks at nothing but the end. GPUs of several hosts sum the gradient in
+//! two hops: what goes from host to host, through the proxy, is the sum of a host.
 
 #![expect(unsafe_code, reason = "launches kernels")]
 #![expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "there are a few thousand images")]
@@ -71,22 +72,19 @@ struct Trainer {
 
 impl Trainer {
     fn new(device: &Device, module: &Arc<CudaModule>, images: &[Image]) -> spmd_device::Result<Self> {
-        // Buffers are symmetric: as large as the rank with the most images needs.
-        let mut most = [images.len()];
-        device.communicator().all_reduce(&mut most, Max)?;
         let trainer = Trainer {
             device: device.clone(),
             functions: ["errors", "sums", "step", "correct"]
                 .map(|name| module.load_function(name).expect("the kernel is in the file")),
             count: images.len() as u64,
-            images: device.alloc(most[0] * digits::PIXELS)?,
-            classes: device.alloc(most[0])?,
-            off: device.alloc(most[0] * digits::CLASSES)?,
-            losses: device.alloc(most[0])?,
-            sums: device.alloc(SUMS)?,
-            weights: device.alloc(WEIGHTS)?,
-            momentum: device.alloc(WEIGHTS)?,
-            loss: device.alloc(1)?,
+            images: device.alloc_local(images.len() * digits::PIXELS)?,
+            classes: device.alloc_local(images.len())?,
+            off: device.alloc_local(images.len() * digits::CLASSES)?,
+            losses: device.alloc_local(images.len())?,
+            sums: device.alloc_local(SUMS)?,
+            weights: device.alloc_local(WEIGHTS)?,
+            momentum: device.alloc_local(WEIGHTS)?,
+            loss: device.alloc_local(1)?,
         };
         trainer.images.write(&pixels(images))?;
         trainer.classes.write(&classes(images))?;
@@ -127,7 +125,7 @@ impl Trainer {
 
     /// How many of some images are read correctly.
     fn correct(&self, images: &[Image]) -> spmd_device::Result<u64> {
-        let right = self.device.alloc::<u64>(1)?;
+        let right = self.device.alloc_local::<u64>(1)?;
         let count = images.len() as u64;
         // There is room: fewer are held out than trained on.
         self.images.write(&pixels(images))?;

@@ -4,11 +4,14 @@
 
 #![expect(unsafe_code, reason = "launches kernels")]
 
-use cudarc::driver::{CudaModule, LaunchConfig, PushKernelArg, sys};
+use cudarc::driver::{CudaModule, LaunchConfig, PushKernelArg, result, sys};
 use spmd::prelude::*;
 use spmd_collectives::prelude::*;
 use spmd_device::{Algorithm, Device, Kernels, Operator, Result, context::Way};
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 /// Compiled for compute capability 9.0, whose acquire fence is cheap, and for 8.0.
 const PTX_90: &str = include_str!("gpu_bench_90.ptx");
@@ -203,18 +206,73 @@ impl Bench {
         Ok(median(times.split_off(1)))
     }
 
+    /// The least that a way through the host can take: a word to a thread there and its answer back.
+    fn floor_host(&mut self) -> Result<()> {
+        const ROUNDS: u64 = 4000;
+        const RUNS: u64 = 5;
+        if self.comm.rank() != 0 {
+            self.base += RUNS * ROUNDS;
+            return (0..RUNS).try_for_each(|_| Ok(self.comm.barrier()?));
+        }
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: zeroed below before anybody reads it; kernels see it at the same address; freed after they have ended.
+        let memory = unsafe { result::malloc_host(4096, flags) }.expect("there is pinned memory");
+        // SAFETY: fresh memory of this size.
+        unsafe { memory.write_bytes(0, 4096) };
+        let words: [&AtomicU64; 2] = [0, 256].map(|at| {
+            // SAFETY: within the memory and aligned; only accessed as an atomic.
+            unsafe { &*memory.cast::<u8>().add(at).cast::<AtomicU64>() }
+        });
+        let [question, answer] = words.map(|word| std::ptr::from_ref(word).addr() as u64);
+        let base = self.base;
+        let mut times = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut last = base;
+                while last < base + RUNS * ROUNDS {
+                    let found = words[0].load(Ordering::Acquire);
+                    if found != last && found != 0 {
+                        words[1].store(found, Ordering::Release);
+                        last = found;
+                    }
+                    std::hint::spin_loop();
+                }
+            });
+            for _ in 0..RUNS {
+                times.push(self.run("floor_host", 1, 1, &[question, answer, self.base, ROUNDS])? / ROUNDS as f64);
+                self.base += ROUNDS;
+            }
+            Result::Ok(())
+        })?;
+        // SAFETY: taken above, and used by nobody any more.
+        unsafe { result::free_host(memory) }.expect("it is freed once");
+        self.say("floor_host_and_back", median(times), "us");
+        Ok(())
+    }
+
     fn proxy(&mut self) -> Result<()> {
+        self.floor_host()?;
         let word = self.device.alloc::<u64>(16)?;
         let (data, source) = (self.device.alloc::<u8>(1 << 20)?, self.device.alloc::<u8>(1 << 20)?);
         let place = word.address();
         let time = self.exchange("exchange_signals", 1, 2000, |base| vec![place, base, 2000, 0])?;
         self.say("proxy_signal", time, "us");
+        // What the fence costs, and what a put by one thread does beyond that.
+        let time = self.exchange("exchange_signals", 1, 2000, |base| vec![place, base, 2000, 1])?;
+        self.say("proxy_signal_with_fence", time, "us");
+        let (to, from) = (data.address(), source.address());
+        let time = self.exchange("exchange_puts", 1, 2000, |base| vec![to, from, 8, place, base, 2000])?;
+        self.say("proxy_put_signal_8_by_a_thread", time, "us");
         for bytes in [8, 256, 4096, 65_536, 1_048_576_u64] {
             let rounds = if bytes > 4096 { 200 } else { 2000 };
             let (data, source) = (data.address(), source.address());
             let time =
                 self.exchange("exchange_puts", 64, rounds, |base| vec![data, source, bytes, place, base, rounds])?;
             self.say(&format!("proxy_put_signal_{bytes}"), time, "us");
+            if bytes == 8 {
+                // The other kernel's answer, by its own put_signal through its own proxy, included.
+                self.say("proxy_put_signal_8_and_its_answer", 2.0 * time, "us");
+            }
         }
         for blocks in [1, 8, 32, 132, 264] {
             let each = (1 << 20) / u64::from(blocks);
@@ -225,6 +283,11 @@ impl Bench {
             self.say(&format!("proxy_rate_blocks_{blocks}"), sent as f64 / time, "million/s");
             self.comm.barrier()?;
             self.device.free(count)?;
+        }
+        let buffer = self.device.alloc_local::<f32>(LARGEST / 16)?;
+        for bytes in [8, 65_536, 1 << 20, 16 << 20, LARGEST / 4] {
+            let time = self.replay(&buffer.slice(..bytes / 4), None, if bytes > 1 << 20 { 5 } else { 50 })?;
+            self.say(&format!("proxy_all_reduce_{bytes}"), time, "us");
         }
         Ok(())
     }

@@ -9,7 +9,7 @@
 use cudarc::driver::{CudaFunction, CudaModule, LaunchConfig, PushKernelArg, sys};
 use spmd::prelude::*;
 use spmd_collectives::prelude::*;
-use spmd_device::{Algorithm, Device, DeviceBuffer, Error, Kernels, Operator, Reducible, Result};
+use spmd_device::{Algorithm, Device, DeviceBuffer, Error, Kernels, Operator, Reducible, Result, context::Way};
 use std::{fmt::Debug, sync::Arc, time::Instant};
 
 const PTX: &str = include_str!("gpu_check.ptx");
@@ -28,21 +28,25 @@ struct Checks {
 fn main() -> Result<()> {
     let world = World::init()?;
     let brief = std::env::args().nth(1).map_or(Ok(1), |text| text.parse());
-    let brief = brief.unwrap_or_else(|_| world.abort(64, "usage: gpu_check [DIVISOR]"));
+    let only = std::env::args().nth(2);
+    let brief = match (brief, only.as_deref()) {
+        (Ok(brief), None | Some("collectives")) => brief,
+        _ => world.abort(64, "usage: gpu_check [DIVISOR [collectives]]"),
+    };
     let device = Device::new(&world)?;
     if world.rank() == 0 {
         print!("{}", device.explain());
     }
     let module = device.load(Kernels::Ptx(PTX))?;
     let mut checks = Checks { comm: world.communicator(), module, device, brief, failed: 0 };
-    checks.offsets()?;
-    checks.order()?;
-    checks.small()?;
-    checks.errors()?;
-    if checks.device.context().collective != 0 {
-        checks.collectives()?;
-        checks.graph()?;
+    if only.is_none() {
+        checks.offsets()?;
+        checks.order()?;
+        checks.small()?;
+        checks.errors()?;
     }
+    checks.collectives()?;
+    checks.graph()?;
     let mut failed = [checks.failed];
     checks.comm.all_reduce(&mut failed, Sum)?;
     if failed[0] > 0 {
@@ -99,7 +103,7 @@ impl Checks {
         let (source, wrong) = (self.device.alloc::<u8>(512)?, self.device.alloc::<u64>(1)?);
         for (scope, name) in ["put by a block", "put by a warp", "put by a thread", "get by a block"].iter().enumerate()
         {
-            if scope == 3 && self.device.choice().way != spmd_device::context::Way::Mapped {
+            if scope == 3 && self.device.choice().way != Way::Mapped {
                 continue;
             }
             let begun = Instant::now();
@@ -212,13 +216,19 @@ impl Checks {
         let (rank, size) = (self.comm.rank(), self.comm.size());
         let most = (3 << 20) / size_of::<T>();
         let buffer = self.device.alloc::<T>(most + 16)?;
+        let local = self.device.alloc_local::<T>(most + 16)?;
+        // Only where all GPUs map each other is there a choice.
+        let is_mapped = self.device.choice().way == Way::Mapped;
+        let algorithms = [None, Some(Algorithm::OneShot), Some(Algorithm::TwoShot), Some(Algorithm::TwoHop)];
+        let algorithms = &algorithms[..if is_mapped { 4 } else { 1 }];
         let mut wrong = 0;
         let lengths = [1, 2, 3, 5, 7, 8, 31, 100, 1001, 4096, 40_003, most];
         for (index, length) in lengths.into_iter().enumerate() {
             // Parts that begin anywhere.
-            let part = buffer.slice(index % 8..index % 8 + length);
+            let place = index % 8..index % 8 + length;
+            let part = buffer.slice(place.clone());
             for op in [Operator::Sum, Operator::Min, Operator::Max] {
-                for algorithm in [None, Some(Algorithm::OneShot), Some(Algorithm::TwoShot)] {
+                for algorithm in algorithms.iter().copied() {
                     if algorithm == Some(Algorithm::OneShot) && part.bytes() > (2 << 20) / size {
                         continue;
                     }
@@ -226,8 +236,11 @@ impl Checks {
                     wrong += self.compare(&part, &mine, op, algorithm, None)?;
                 }
                 let mine: Vec<T> = (0..length).map(|i| value((i * (rank + 3) + index) % 1013)).collect();
-                wrong += self.compare(&part, &mine, op, None, Some(index % size))?;
+                let home = if index % 2 == 0 { &local } else { &buffer };
+                wrong += self.compare(&home.slice(place.clone()), &mine, op, None, Some(index % size))?;
             }
+            let mine: Vec<T> = (0..length).map(|i| value((i * (rank + 5) + index) % 1013)).collect();
+            wrong += self.compare(&local.slice(place), &mine, Operator::Sum, None, None)?;
         }
         let name = std::any::type_name::<T>();
         self.device.free(buffer)?;

@@ -41,11 +41,7 @@ struct thread_scope {
 };
 
 struct warp_scope {
-    __device__ __forceinline__ u32 index() const {
-        u32 lane;
-        asm("mov.u32 %0, %%laneid;" : "=r"(lane));
-        return lane;
-    }
+    __device__ __forceinline__ u32 index() const { return lane(); }
     __device__ __forceinline__ u32 count() const { return 32; }
     __device__ __forceinline__ void sync() const { __syncwarp(); }
     __device__ __forceinline__ bool all(bool mine) const { return __all_sync(~0u, mine); }
@@ -176,43 +172,47 @@ __device__ __forceinline__ void raise(u64 *word, u64 value, signal_op_t op) {
 }
 
 // The ways that are not stores, called by one thread. Out of line, and with the address of the copy of the context that lies
-// in device memory: a reference to the caller's own would keep that in memory, also where peers are mapped.
+// in device memory: a reference to the caller's own would keep that in memory, also where peers are mapped. The ring is
+// passed, because it is a constant of the kernel: where there is one, every peer that is not mapped is reached through it,
+// and neither the copy nor the table has to be looked at first, which would take as long as the rest.
 __device__ __forceinline__ const context_t &at(u64 copy) { return *reinterpret_cast<const context_t *>(copy); }
+__device__ __forceinline__ proxy::ring_t *ring_at(u64 ring) { return reinterpret_cast<proxy::ring_t *>(ring); }
 
-inline __device__ __noinline__ bool post_put(u64 copy, u64 offset, const void *source, u64 bytes, u32 peer) {
+inline __device__ __noinline__ bool post_put(u64 copy, u64 ring, u64 offset, const void *source, u64 bytes, u32 peer) {
     const context_t &context = at(copy);
+    if (ring != 0) return proxy::put(context, ring_at(ring), offset, source, bytes, peer);
     const peer_t to = peer_of(context, peer);
-    return to.way == WAY_PROXY  ? proxy::put(context, offset, source, bytes, peer)
-           : to.way == WAY_MLX5 ? mlx5::put(context, to, offset, source, bytes, peer)
-                                : fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
+    return to.way == WAY_MLX5 ? mlx5::put(context, to, offset, source, bytes, peer)
+                              : fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
 }
 
-inline __device__ __noinline__ bool post_put_signal(u64 copy, u64 offset, const void *source, u64 bytes,
+inline __device__ __noinline__ bool post_put_signal(u64 copy, u64 ring, u64 offset, const void *source, u64 bytes,
                                                     u64 word, u64 value, signal_op_t op, u32 peer) {
     const context_t &context = at(copy);
+    if (ring != 0) return proxy::put_signal(context, ring_at(ring), offset, source, bytes, word, value, op, peer);
     const peer_t to = peer_of(context, peer);
-    return to.way == WAY_PROXY  ? proxy::put_signal(context, offset, source, bytes, word, value, op, peer)
-           : to.way == WAY_MLX5 ? mlx5::put_signal(context, to, offset, source, bytes, word, value, op, peer)
-                                : fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
+    return to.way == WAY_MLX5 ? mlx5::put_signal(context, to, offset, source, bytes, word, value, op, peer)
+                              : fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
 }
 
-inline __device__ __noinline__ bool post_signal(u64 copy, u64 word, u64 value, signal_op_t op, u32 peer) {
+inline __device__ __noinline__ bool post_signal(u64 copy, u64 ring, u64 word, u64 value, signal_op_t op, u32 peer) {
     const context_t &context = at(copy);
+    if (ring != 0) return proxy::signal(context, ring_at(ring), word, value, op, peer);
     const peer_t to = peer_of(context, peer);
-    return to.way == WAY_PROXY  ? proxy::signal(context, word, value, op, peer)
-           : to.way == WAY_MLX5 ? mlx5::signal(context, to, word, value, op, peer)
-                                : fail(context, ERROR_NO_WAY, peer, word, 8, 0);
+    return to.way == WAY_MLX5 ? mlx5::signal(context, to, word, value, op, peer)
+                              : fail(context, ERROR_NO_WAY, peer, word, 8, 0);
 }
 
-inline __device__ __noinline__ bool post_get(u64 copy, void *destination, u64 offset, u64 bytes, u32 peer) {
+inline __device__ __noinline__ bool post_get(u64 copy, u64 ring, void *destination, u64 offset, u64 bytes, u32 peer) {
     const context_t &context = at(copy);
-    return peer_of(context, peer).way == WAY_PROXY ? proxy::get(context, destination, offset, bytes, peer)
-                                                   : fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
+    return ring != 0 ? proxy::get(context, ring_at(ring), destination, offset, bytes, peer)
+                     : fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
 }
 
-inline __device__ __noinline__ bool post_quiet(u64 copy) {
+inline __device__ __noinline__ bool post_quiet(u64 copy, u64 ring) {
     const context_t &context = at(copy);
-    bool done = context.ring == 0 || proxy::quiet(context);
+    if (ring != 0) return proxy::quiet(context, ring_at(ring));
+    bool done = true;
     for (u32 peer = 0; done && peer < context.size; ++peer) {
         const peer_t to = peer_of(context, peer);
         if (to.way == WAY_MLX5) done = mlx5::quiet(context, to, peer);
@@ -233,7 +233,7 @@ __device__ inline bool put(const context_t &context, void *destination, const vo
         return true;
     }
     scope.sync();
-    return scope.all(scope.index() != 0 || post_put(context.copy, offset, source, bytes, peer));
+    return scope.all(scope.index() != 0 || post_put(context.copy, context.ring, offset, source, bytes, peer));
 }
 
 // A put, then a signal that covers it and every put to this peer before it.
@@ -254,7 +254,7 @@ __device__ inline bool put_signal(const context_t &context, void *destination, c
         return true;
     }
     scope.sync();
-    return scope.all(scope.index() != 0 || post_put_signal(context.copy, offset, source, bytes, word, value, op, peer));
+    return scope.all(scope.index() != 0 || post_put_signal(context.copy, context.ring, offset, source, bytes, word, value, op, peer));
 }
 
 // Raises a signal of `peer` without any fence: it covers nothing. One thread.
@@ -266,7 +266,7 @@ __device__ inline bool signal_relaxed(const context_t &context, u64 *signal, u64
         raise(reinterpret_cast<u64 *>(base + word), value, op);
         return true;
     }
-    return post_signal(context.copy, word, value, op, peer);
+    return post_signal(context.copy, context.ring, word, value, op, peer);
 }
 
 // Raises a signal of `peer` that covers every put to it before. One thread.
@@ -285,7 +285,7 @@ __device__ inline bool get(const context_t &context, void *destination, const vo
     const u64 base = base_of(context, peer);
     if (base == 0) {
         scope.sync();
-        return scope.all(scope.index() != 0 || post_get(context.copy, destination, offset, bytes, peer));
+        return scope.all(scope.index() != 0 || post_get(context.copy, context.ring, destination, offset, bytes, peer));
     }
     copy(destination, reinterpret_cast<const void *>(base + offset), bytes, scope);
     scope.sync();
@@ -302,7 +302,7 @@ __device__ inline bool quiet(const context_t &context, Scope scope = {}) {
     bool done = true;
     if (scope.index() == 0) {
         fence_system();
-        done = post_quiet(context.copy);
+        done = post_quiet(context.copy, context.ring);
     }
     return scope.all(done);
 }
@@ -338,8 +338,7 @@ __device__ inline bool wait_signal(const context_t &context, const u64 *signal, 
 
 // ---- small messages -------------------------------------------------------------------------------------------------
 
-// Eight bytes and the mark that says which message they are of, written by one 16-byte store that nobody sees half of
-// (st.b128 of the PTX memory model). A slot for messages of up to `capacity` bytes is small_packets(capacity) packets in
+// Eight bytes and the mark that says which message they are of, written by one 16-byte store that nobody sees half of. A slot for messages of up to `capacity` bytes is small_packets(capacity) packets in
 // the heap, zero at first; messages into one slot carry ascending marks, from 1 on. The receiver must have taken a message
 // before the next one is sent into its slot: two slots in turn do for a ping-pong or an exchange.
 struct alignas(16) packet_t {
@@ -349,18 +348,11 @@ struct alignas(16) packet_t {
 
 constexpr __host__ __device__ u64 small_packets(u64 capacity) { return (capacity + 7) / 8 + 1; }
 
-__device__ __forceinline__ void store_packet(packet_t *to, u64 data, u64 mark) {
-    asm volatile("{ .reg .b128 both; mov.b128 both, {%1, %2}; st.relaxed.sys.global.b128 [%0], both; }" ::"l"(to), "l"(data),
-                 "l"(mark)
-                 : "memory");
-}
+__device__ __forceinline__ void store_packet(packet_t *to, u64 data, u64 mark) { store_whole(&to->data, data, mark); }
 
 __device__ __forceinline__ packet_t load_packet(const packet_t *from) {
     packet_t packet;
-    asm volatile("{ .reg .b128 both; ld.relaxed.sys.global.b128 both, [%2]; mov.b128 {%0, %1}, both; }"
-                 : "=l"(packet.data), "=l"(packet.mark)
-                 : "l"(from)
-                 : "memory");
+    load_whole(&from->data, packet.data, packet.mark);
     return packet;
 }
 

@@ -1,5 +1,5 @@
-// spmd_memory.cuh: the accesses to memory that others share, as instructions. Nothing else is written in PTX, so that tests
-// can compile the other headers for the host with functions of the same names.
+// spmd_memory.cuh: the accesses to memory that others share, as instructions, and what else has to be written in PTX, so that
+// tests can compile the other headers for the host with functions of the same names.
 //
 // "system" is everything that sees this memory: other GPUs, the host, a NIC. "device" is all threads of this GPU.
 #pragma once
@@ -43,6 +43,21 @@ __device__ __forceinline__ void add_relaxed(u64 *to, u64 value) {
 // Two neighbouring words with one store where the hardware can; each word is whole in any case. `to` is aligned to 16.
 __device__ __forceinline__ void store_pair_relaxed(u64 *to, u64 low, u64 high) {
     asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(low), "l"(high) : "memory");
+}
+
+// 16 bytes with one store that nobody sees half of (st.b128 of the PTX memory model). `to` is aligned to 16.
+__device__ __forceinline__ void store_whole(u64 *to, u64 low, u64 high) {
+    asm volatile("{ .reg .b128 both; mov.b128 both, {%1, %2}; st.relaxed.sys.global.b128 [%0], both; }" ::"l"(to), "l"(low),
+                 "l"(high)
+                 : "memory");
+}
+
+// 16 bytes as one such store has left them.
+__device__ __forceinline__ void load_whole(const u64 *from, u64 &low, u64 &high) {
+    asm volatile("{ .reg .b128 both; ld.relaxed.sys.global.b128 both, [%2]; mov.b128 {%0, %1}, both; }"
+                 : "=l"(low), "=l"(high)
+                 : "l"(from)
+                 : "memory");
 }
 
 __device__ __forceinline__ u32 load_relaxed_32(const u32 *from) {
@@ -99,6 +114,32 @@ __device__ __forceinline__ bool try_lock_device(u64 *word) {
     u64 before;
     asm volatile("atom.acquire.gpu.global.cas.b64 %0, [%1], 0, 1;" : "=l"(before) : "l"(word) : "memory");
     return before == 0;
+}
+
+// The number of this thread in its warp.
+__device__ __forceinline__ u32 lane() {
+    u32 lane;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+}
+
+// Numbers of 16 bits, as their bits: to 32 bits and back, rounded to the nearest.
+__device__ __forceinline__ float float_of_f16(u16 bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+
+__device__ __forceinline__ u16 f16_of_float(float value) {
+    u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+
+__device__ __forceinline__ u16 bf16_of_float(float value) {
+    u16 bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
 }
 
 }  // namespace spmd

@@ -10,7 +10,8 @@
 // writes the words of its descriptor, each with the parity of the lap in its highest bit. A word proves by itself that it
 // is of this lap: words may arrive in any order, no fence follows them, and nothing is ever cleared. The host says how far
 // it is; producers look at that, over the bus, only when the ring looks full, and leave for the others what they found.
-// The same algorithm in Rust: device/src/proxy/ring.rs, which is checked under every interleaving.
+// The same algorithm in Rust: device/src/proxy/ring.rs, which is checked under every interleaving; there every producer that
+// finds the ring full looks for itself.
 #pragma once
 #include "spmd_types.cuh"
 #include "spmd_memory.cuh"
@@ -26,7 +27,7 @@ struct ring_t {
     u64 capacity;     //  16 a power of two
     u64 unused[5];    //  24
     u64 head;         //  64 the next position
-    u64 reserved;     //  72
+    u64 looking;      //  72 1 while a producer looks at the host
     u64 seen;         //  80 what the host had taken when somebody last looked
     u64 failed;       //  88 1 once a producer has given up: the ring has a hole and is finished
     u64 unused_2[4];  //  96
@@ -91,68 +92,88 @@ __device__ inline bool wait_beyond(const context_t &context, ring_t *ring, const
     return true;
 }
 
-// Puts a descriptor into the ring. The caller has made visible to the system what it covers.
-__device__ inline bool post(const context_t &context, operation_t operation, u32 peer, u64 address, u64 offset, u64 bytes,
-                            u64 signal_offset, u64 value, u32 op, u64 &position) {
-    auto *ring = reinterpret_cast<ring_t *>(context.ring);
-    if (ring == nullptr) return fail(context, ERROR_NO_WAY, peer, offset, bytes, 0);
-    // All three are under way at once. An old `seen` only means one more look at the host.
-    const u64 failed = load_relaxed_device(&ring->failed), seen = load_relaxed_device(&ring->seen);
-    position = add_relaxed_device(&ring->head, 1);
-    if (failed != 0) return give_up(context, ring, peer, position);
-    const u64 capacity = ring->capacity;
-    if (position - seen >= capacity) {
-        const auto *published = reinterpret_cast<const published_t *>(ring->published);
-        if (!wait_beyond(context, ring, &published->taken, position - capacity, peer)) return false;
-        store_relaxed_device(&ring->seen, load_acquire(&published->taken));
+// Waits until there is room for `position`. One producer at a time looks at the host, over the bus, and leaves what it has
+// found for the others: hundreds of blocks that looked would slow down the very thread they wait for.
+inline __device__ __noinline__ bool wait_for_room(const context_t &context, ring_t *ring, u64 position, u32 peer) {
+    const auto *published = reinterpret_cast<const published_t *>(ring->published);
+    patience_t patience;
+    u64 seen;
+    while (position - (seen = load_acquire_device(&ring->seen)) >= ring->capacity) {
+        if (load_relaxed_device(&ring->looking) == 0 && try_lock_device(&ring->looking)) {
+            const u64 taken = load_acquire(&published->taken), error = load_relaxed(&published->error);
+            store_release_device(&ring->seen, taken);
+            store_release_device(&ring->looking, 0);
+            if (error != 0) return give_up(context, ring, peer, position);
+        }
+        if (!patience.lasts(context, ERROR_RING_STALLED, peer, position, ring->capacity, seen)) {
+            store_relaxed_device(&ring->failed, 1);
+            return false;
+        }
     }
+    return true;
+}
+
+// Whether the descriptor's stores come after a fence, which makes visible to the host what it covers.
+enum fence_t : u32 {
+    WITHOUT_FENCE = 0,
+    WITH_FENCE = 1,
+};
+
+// Puts a descriptor into the ring.
+__device__ inline bool post(const context_t &context, ring_t *ring, fence_t fence, operation_t operation, u32 peer, u64 address,
+                            u64 offset, u64 bytes, u64 signal_offset, u64 value, u32 op, u64 &position) {
+    // All of them are under way at once, also while the fence is: each takes as long as an access to the second-level cache,
+    // and so would each after a branch. An old `seen` only means one more look.
+    position = add_relaxed_device(&ring->head, 1);
+    const u64 failed = load_relaxed_device(&ring->failed), seen = load_relaxed_device(&ring->seen);
+    const u64 capacity = load_relaxed_device(&ring->capacity), entries = load_relaxed_device(&ring->entries);
+    if (fence == WITH_FENCE) fence_system();
+    if (failed != 0) return give_up(context, ring, peer, position);
+    if (position - seen >= capacity && !wait_for_room(context, ring, position, peer)) return false;
     const u64 lap = (position & capacity) == 0 ? LAP : 0;
     const u64 first = (u64)operation | (u64)op << 8 | (u64)peer << 16 | ((value & LAP) == 0 ? 0 : VALUE_TOP);
-    u64 *entry = reinterpret_cast<u64 *>(ring->entries) + (position & (capacity - 1)) * STRIDE_WORDS;
+    u64 *entry = reinterpret_cast<u64 *>(entries) + (position & (capacity - 1)) * STRIDE_WORDS;
     store_pair_relaxed(entry, first | lap, (address & ~LAP) | lap);
     store_pair_relaxed(entry + 2, (offset & ~LAP) | lap, (bytes & ~LAP) | lap);
     store_pair_relaxed(entry + 4, (signal_offset & ~LAP) | lap, (value & ~LAP) | lap);
     return true;
 }
 
+// The ring of a context whose peers are reached through the proxy.
+__device__ __forceinline__ ring_t *ring_of(const context_t &context) { return reinterpret_cast<ring_t *>(context.ring); }
+
 // Bytes from `source` (any address of this device that the host can read) to `offset` in the heap of `peer`.
-__device__ inline bool put(const context_t &context, u64 offset, const void *source, u64 bytes, u32 peer) {
+__device__ inline bool put(const context_t &context, ring_t *ring, u64 offset, const void *source, u64 bytes, u32 peer) {
     u64 position;
-    fence_system();
-    return post(context, OP_PUT, peer, (u64)source, offset, bytes, 0, 0, 0, position);
+    return post(context, ring, WITH_FENCE, OP_PUT, peer, (u64)source, offset, bytes, 0, 0, 0, position);
 }
 
 // The same, then the signal word at `signal_offset`, which whoever sees it sees the bytes.
-__device__ inline bool put_signal(const context_t &context, u64 offset, const void *source, u64 bytes, u64 signal_offset,
-                                  u64 value, signal_op_t op, u32 peer) {
+__device__ inline bool put_signal(const context_t &context, ring_t *ring, u64 offset, const void *source, u64 bytes,
+                                  u64 signal_offset, u64 value, signal_op_t op, u32 peer) {
     u64 position;
-    fence_system();
-    return post(context, OP_PUT_SIGNAL, peer, (u64)source, offset, bytes, signal_offset, value, op, position);
+    return post(context, ring, WITH_FENCE, OP_PUT_SIGNAL, peer, (u64)source, offset, bytes, signal_offset, value, op, position);
 }
 
 // A signal alone. Without a fence: it covers what is in the ring before it.
-__device__ inline bool signal(const context_t &context, u64 signal_offset, u64 value, signal_op_t op, u32 peer) {
+__device__ inline bool signal(const context_t &context, ring_t *ring, u64 signal_offset, u64 value, signal_op_t op, u32 peer) {
     u64 position;
-    return post(context, OP_SIGNAL, peer, 0, 0, 0, signal_offset, value, op, position);
+    return post(context, ring, WITHOUT_FENCE, OP_SIGNAL, peer, 0, 0, 0, signal_offset, value, op, position);
 }
 
 // Bytes from `offset` in the heap of `peer` to `destination`, which is in this rank's own heap; complete when it returns.
-__device__ inline bool get(const context_t &context, void *destination, u64 offset, u64 bytes, u32 peer) {
+__device__ inline bool get(const context_t &context, ring_t *ring, void *destination, u64 offset, u64 bytes, u32 peer) {
     u64 position;
-    fence_system();
-    if (!post(context, OP_GET, peer, (u64)destination, offset, bytes, 0, 0, 0, position)) return false;
-    auto *ring = reinterpret_cast<ring_t *>(context.ring);
+    if (!post(context, ring, WITH_FENCE, OP_GET, peer, (u64)destination, offset, bytes, 0, 0, 0, position)) return false;
     const auto *published = reinterpret_cast<const published_t *>(ring->published);
     return wait_beyond(context, ring, &published->completed, position, peer);
 }
 
 // Returns once everything that this device has put into the ring so far is visible at its targets, and sources may be
 // changed.
-__device__ inline bool quiet(const context_t &context) {
-    if (context.ring == 0) return true;
+__device__ inline bool quiet(const context_t &context, ring_t *ring) {
     u64 position;
-    if (!post(context, OP_QUIET, 0, 0, 0, 0, 0, 0, 0, position)) return false;
-    auto *ring = reinterpret_cast<ring_t *>(context.ring);
+    if (!post(context, ring, WITHOUT_FENCE, OP_QUIET, 0, 0, 0, 0, 0, 0, 0, position)) return false;
     const auto *published = reinterpret_cast<const published_t *>(ring->published);
     return wait_beyond(context, ring, &published->completed, position, ~0u);
 }

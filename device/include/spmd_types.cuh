@@ -77,7 +77,7 @@ struct context_t {
     u64 heap;           // 16 address of this rank's own heap
     u64 heap_bytes;     // 24 the same on every rank
     u64 peers;          // 32 const peer_t *, `size` of them
-    u64 ring;           // 40 WAY_PROXY: spmd::proxy::ring_t *, else 0
+    u64 ring;           // 40 spmd::proxy::ring_t *: all ranks that are not mapped are reached through it; else 0
     u64 error;          // 48 error_record_t *
     u64 cycle_limit;    // 56 clock cycles that a wait may take; 0: no limit
     u64 collective;     // 64 spmd::collective_t *: state of the collectives of this device, else 0

@@ -1,8 +1,9 @@
-// Collectives among GPUs that map each other, for one type of elements: SPMD_TYPE, which SPMD_NAME names in the kernels.
+// Collectives among GPUs, for one type of elements: SPMD_TYPE, which SPMD_NAME names in the kernels. One-shot and two-shot
+// are for ranks that all map each other, two-hop is for groups of such ranks (those of a host).
 //
 // A collective is one kernel on every rank. It keeps its own count of operations in the memory of its GPU, so that it can
-// be captured into a graph and replayed. All ranks get the same bits: values are combined in the order of ranks, each by
-// one rank, or by all of them alike.
+// be captured into a graph and replayed. All ranks get the same bits: values are combined in the order of ranks, in two hops
+// first within each group and then in the order of groups, each by one rank, or by several alike.
 #include "spmd_device.cuh"
 
 namespace spmd {
@@ -73,20 +74,11 @@ __device__ __forceinline__ T combine(T a, T b, operator_t op) {
 // Combined as 32-bit floats and rounded after each operation.
 template <>
 __device__ __forceinline__ f16_t combine(f16_t a, f16_t b, operator_t op) {
-    float x, y;
-    f16_t out;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(a.bits));
-    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(b.bits));
-    const float both = combine(x, y, op);
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out.bits) : "f"(both));
-    return out;
+    return {f16_of_float(combine(float_of_f16(a.bits), float_of_f16(b.bits), op))};
 }
 template <>
 __device__ __forceinline__ bf16_t combine(bf16_t a, bf16_t b, operator_t op) {
-    bf16_t out;
-    const float both = combine(__int_as_float((u32)a.bits << 16), __int_as_float((u32)b.bits << 16), op);
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out.bits) : "f"(both));
-    return out;
+    return {bf16_of_float(combine(__int_as_float((u32)a.bits << 16), __int_as_float((u32)b.bits << 16), op))};
 }
 
 // A machine word of 8 or 16 bytes as elements.
@@ -246,7 +238,7 @@ __device__ __forceinline__ void two_shot(const context_t &context, T *buffer, u6
     const u32 me = context.rank, size = context.size;
     if (meet(context, flags, 2 * operation - 1)) {
         const u64 elements = bytes / sizeof(T);
-        const u64 before = (0 - (u64)buffer & 15) / sizeof(T), head = before < elements ? before : elements;
+        const u64 before = ((0 - (u64)buffer) & 15) / sizeof(T), head = before < elements ? before : elements;
         const u64 units = (elements - head) * sizeof(T) / 16, share = (units + size - 1) / size;
         const u64 begin = share * me < units ? share * me : units, end = begin + share < units ? begin + share : units;
         const u64 stride = (u64)gridDim.x * blockDim.x;
@@ -293,6 +285,259 @@ __device__ __forceinline__ void two_shot(const context_t &context, T *buffer, u6
     if (last_of_all(state)) state->operations = operation;
 }
 
+// ---- two hops -------------------------------------------------------------------------------------------------------
+
+// Ranks are in groups; those of a group map each other (`near`), and a rank of one group reaches those of the others in
+// another way (`far`). The first `shares` ranks of each group talk to the other groups, each about its share of the data.
+struct hops_t {
+    u32 group;   //  0 this rank's group
+    u32 groups;  //  4
+    u32 shares;  //  8 at most as many as the smallest group has ranks
+    u32 blocks;  // 12 the most blocks of a kernel
+    u64 piece;   // 16 the most bytes of a share in one step: a multiple of 16
+    u64 ranks;   // 24 const u32 *[groups][shares]: who they are in `far`
+    u64 steps;   // 32 u64 *[blocks]: the steps that each block has done, in memory of this device
+    u64 near;    // 40 address in the heap of `near`: signals, then rows of pieces
+    u64 far;     // 48 the same in the heap of `far`
+};
+static_assert(sizeof(hops_t) == 56, "hops_t is 56 bytes in device/src/collectives/hops.rs");
+
+// Every block goes through its own part of the data in steps, for itself: nothing but the blocks of the same number on the
+// other ranks takes part in that. `gather`: every rank puts its piece of each share into the memory of the rank that has this
+// share, which combines them and puts the result to the ranks of the other groups that have it. `spread`: that rank
+// combines what came from the groups and puts the result to all of its group. Many groups and much data: in `gather` each
+// group gets its slice of the piece only, in `exchange` combines that and puts it to the other groups.
+//
+// A block gathers the next step before it goes on with one, so that something is always under way, and a row of pieces is
+// used again four steps later. No acknowledgement is needed for that. With steps in two parts the order is
+// gather(n), spread(n - 1): whoever gathers n + 4 has spread n + 2, so has what others put in their gather(n + 2), before which
+// they had spread n. In three parts it is gather(n), exchange(n - 1), spread(n - 2): whoever gathers n + 4 has spread
+// n + 1, so has what others put in their exchange(n + 1), before which they had exchanged n; whoever exchanges n + 4 has spread
+// n + 2, so has what others put in their exchange(n + 2), before which they had spread n. Signals count the steps, so they keep
+// their meaning from one operation to the next, and at the end of one nothing of it is under way; they are also raised where
+// no data goes (`reduce`).
+constexpr u32 ROWS = 4;
+
+// Waits, all threads of the block, until all of `count` signals but one have come to a value.
+__device__ __forceinline__ bool wait_for_all(const context_t &context, const u64 *signals, u32 count, u32 except, u64 value) {
+    bool alive = true;
+    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+        if (i != except) alive = wait_signal(context, signals + i, AT_LEAST, value) && alive;
+    }
+    return __syncthreads_and(alive);
+}
+
+template <class T>
+struct two_hop_t {
+    const context_t &near, &far;
+    const hops_t &hops;
+    u8 *buffer;
+    u64 bytes, piece;
+    operator_t op;
+    u32 root_group, root_member;  // `reduce`: who gets the result; else NOBODY
+    u64 slice;                    // bytes of a piece that a group combines; 0: every group combines all of them
+
+    // The bytes of share `share` in step `step` of this block: where they begin, and how many.
+    __device__ __forceinline__ u64 part(u64 step, u32 share, u64 &begin) const {
+        begin = ((blockIdx.x + step * gridDim.x) * hops.shares + share) * piece;
+        return begin >= bytes ? 0 : bytes - begin < piece ? bytes - begin : piece;
+    }
+
+    // Where pieces begin in memory with so many signals for each block.
+    __device__ __forceinline__ u8 *pieces(u64 memory, u64 signals) const {
+        return reinterpret_cast<u8 *>(memory) + (hops.blocks * signals * 8 + 15) / 16 * 16;
+    }
+    // Near memory: a signal from each rank that pieces have come and one for each share that it is done; then for every row and
+    // block a piece from each rank, one for what has been combined of them, and one for the result of each share.
+    __device__ __forceinline__ u64 *gathered() const {
+        return reinterpret_cast<u64 *>(hops.near) + (u64)blockIdx.x * (near.size + hops.shares);
+    }
+    __device__ __forceinline__ u64 *spread_signals() const { return gathered() + near.size; }
+    __device__ __forceinline__ u8 *near_piece(u64 row, u32 index) const {
+        const u64 each = near.size + 1 + hops.shares;
+        return pieces(hops.near, near.size + hops.shares) + ((row * hops.blocks + blockIdx.x) * each + index) * hops.piece;
+    }
+    // Far memory: a signal from each group that its piece has come, one that its slice has; then for every row and block the
+    // piece that leaves and one from each group, or, in the place of these, a slice from each group and a piece of results.
+    __device__ __forceinline__ u64 *exchanged() const {
+        return reinterpret_cast<u64 *>(hops.far) + (u64)blockIdx.x * 2 * hops.groups;
+    }
+    __device__ __forceinline__ u64 *settled() const { return exchanged() + hops.groups; }
+    __device__ __forceinline__ u8 *far_piece(u64 row, u32 index) const {
+        const u64 each = 1 + hops.groups;
+        return pieces(hops.far, 2 * hops.groups) + ((row * hops.blocks + blockIdx.x) * each + index) * hops.piece;
+    }
+    // What comes from a group.
+    __device__ __forceinline__ u8 *coming(u64 row, u32 group) const {
+        return slice == 0 ? far_piece(row, 1 + group) : far_piece(row, 1) + group * slice;
+    }
+    __device__ __forceinline__ u8 *results(u64 row) const { return far_piece(row, 1) + hops.groups * slice; }
+    // Bytes of a group's slice of a piece of `length` bytes.
+    __device__ __forceinline__ u64 sliced(u64 length, u32 group) const {
+        const u64 begin = group * slice;
+        return begin >= length ? 0 : length - begin < slice ? length - begin : slice;
+    }
+
+    // Combines `count` pieces word by word and gives each word to `to`. The last word may go beyond the length.
+    template <class From, class To>
+    __device__ __forceinline__ void combine_pieces(u64 length, u32 count, From from, To to) const {
+        constexpr u32 N = 4;
+        const u64 words = (length + 15) / 16;
+        for (u64 i = threadIdx.x; i < words; i += N * blockDim.x) {
+            word16 result[N];
+            for (u32 which = 0; which < count; ++which) {
+                const word16 *source = reinterpret_cast<const word16 *>(from(which));
+                word16 data[N];
+#pragma unroll
+                for (u32 k = 0; k < N; ++k) {
+                    if (i + k * blockDim.x < words) data[k] = source[i + k * blockDim.x];
+                }
+#pragma unroll
+                for (u32 k = 0; k < N; ++k) {
+                    if (i + k * blockDim.x < words) {
+                        result[k] = which == 0 ? data[k] : combine_words<T>(result[k], data[k], op);
+                    }
+                }
+            }
+#pragma unroll
+            for (u32 k = 0; k < N; ++k) {
+                if (i + k * blockDim.x < words) to(i + k * blockDim.x, result[k]);
+            }
+        }
+    }
+
+    // After a barrier: one thread raises this rank's signal at all ranks of the group below `count`.
+    __device__ __forceinline__ void raise_near(u64 *signal, u64 value, u32 count) const {
+        if (threadIdx.x != 0 || near.size == 1) return;
+        fence_system();
+        for (u32 peer = 0; peer < count; ++peer) {
+            if (peer != near.rank) signal_relaxed(near, signal, value, SIGNAL_SET, peer);
+        }
+    }
+
+    __device__ __forceinline__ bool gather(u64 step, u64 number) const {
+        const u64 row = number % ROWS;
+        const u32 me = near.rank;
+        u64 begin;
+        for (u32 step_on = 0; step_on < hops.shares; ++step_on) {
+            const u32 share = (me + step_on) % hops.shares;
+            const u64 length = part(step, share, begin);
+            if (length > 0) put(near, near_piece(row, me), buffer + begin, length, share, block);
+        }
+        __syncthreads();
+        raise_near(gathered() + me, number + 1, hops.shares);
+        if (me >= hops.shares) return true;
+        if (!wait_for_all(near, gathered(), near.size, me, number + 1)) return false;
+        const u64 length = part(step, me, begin);
+        word16 *here = reinterpret_cast<word16 *>(near_piece(row, near.size));
+        word16 *leaving = reinterpret_cast<word16 *>(far_piece(row, 0));
+        const bool leaves = hops.groups > 1;
+        combine_pieces(
+            length, near.size, [&](u32 rank) { return near_piece(row, rank); },
+            [&](u64 i, word16 word) {
+                here[i] = word;
+                if (leaves) leaving[i] = word;
+            });
+        const bool all = root_group == NOBODY;
+        return to_others(number, exchanged(), coming(row, hops.group), [&](u32 group, const u8 *&source) {
+            source = reinterpret_cast<const u8 *>(leaving) + group * slice;
+            return slice != 0 ? sliced(length, group) : all || root_group == group ? length : 0;
+        });
+    }
+
+    // Puts to the rank of every other group that has this share, to the same place at each, as many bytes as `what` says, and
+    // raises its signal.
+    template <class What>
+    __device__ __forceinline__ bool to_others(u64 number, u64 *signals, u8 *there, What what) const {
+        const u32 *ranks = reinterpret_cast<const u32 *>(hops.ranks);
+        u64 *word = signals + hops.group;
+        bool alive = true;
+        for (u32 on = 1; on < hops.groups; ++on) {
+            const u32 group = (hops.group + on) % hops.groups, peer = ranks[group * hops.shares + near.rank];
+            const u8 *source;
+            const u64 length = what(group, source);
+            if (length > 0) {
+                alive = put_signal(far, there, source, length, word, number + 1, SIGNAL_SET, peer, block) && alive;
+            } else if (threadIdx.x == 0) {
+                alive = signal(far, word, number + 1, SIGNAL_SET, peer) && alive;
+            }
+        }
+        return __syncthreads_and(alive);
+    }
+
+    // This group's slice, of all groups, and to all of them.
+    __device__ __forceinline__ bool exchange(u64 step, u64 number) const {
+        const u64 row = number % ROWS;
+        if (near.rank >= hops.shares) return true;
+        if (!wait_for_all(far, exchanged(), hops.groups, hops.group, number + 1)) return false;
+        u64 begin;
+        const u64 length = sliced(part(step, near.rank, begin), hops.group);
+        u8 *here = results(row) + hops.group * slice;
+        combine_pieces(
+            length, hops.groups,
+            [&](u32 group) {
+                return group == hops.group ? near_piece(row, near.size) + group * slice : coming(row, group);
+            },
+            [&](u64 i, word16 word) { reinterpret_cast<word16 *>(here)[i] = word; });
+        return to_others(number, settled(), here, [&](u32, const u8 *&source) {
+            source = here;
+            return length;
+        });
+    }
+
+    __device__ __forceinline__ bool spread(u64 step, u64 number) const {
+        const u64 row = number % ROWS;
+        const u32 me = near.rank;
+        u64 begin;
+        if (me < hops.shares) {
+            const u64 *signals = slice == 0 ? exchanged() : settled();
+            if (hops.groups > 1 && !wait_for_all(far, signals, hops.groups, hops.group, number + 1)) return false;
+            if (root_group == NOBODY || root_group == hops.group) {
+                u8 *to = near_piece(row, near.size + 1 + me);
+                combine_pieces(
+                    part(step, me, begin), slice == 0 ? hops.groups : 1,
+                    [&](u32 group) {
+                        return slice != 0 ? results(row) : group == hops.group ? near_piece(row, near.size) : coming(row, group);
+                    },
+                    [&](u64 i, word16 word) {
+                        for (u32 on = 0; on < near.size; ++on) {
+                            const u32 peer = me + on < near.size ? me + on : me + on - near.size;
+                            if (root_member == NOBODY || root_member == peer) {
+                                reinterpret_cast<word16 *>(mapped(near, to, peer))[i] = word;
+                            }
+                        }
+                    });
+            }
+            __syncthreads();
+            raise_near(spread_signals() + me, number + 1, near.size);
+        }
+        if (!wait_for_all(near, spread_signals(), hops.shares, me, number + 1)) return false;
+        if (root_group == NOBODY || (root_group == hops.group && root_member == me)) {
+            for (u32 share = 0; share < hops.shares; ++share) {
+                const u64 length = part(step, share, begin);
+                copy(buffer + begin, near_piece(row, near.size + 1 + share), length, block);
+            }
+        }
+        return true;
+    }
+
+    __device__ __forceinline__ void run() const {
+        u64 *counter = reinterpret_cast<u64 *>(hops.steps) + blockIdx.x;
+        const u64 first = *(volatile u64 *)counter;
+        const u64 all = (bytes + hops.shares * piece - 1) / (hops.shares * piece);
+        const u64 steps = all > blockIdx.x ? (all - blockIdx.x - 1) / gridDim.x + 1 : 0;
+        const u64 behind = slice == 0 ? 1 : 2;
+        bool alive = true;
+        for (u64 step = 0; alive && step < steps + behind; ++step) {
+            if (step < steps) alive = gather(step, first + step);
+            if (alive && slice != 0 && step >= 1 && step - 1 < steps) alive = exchange(step - 1, first + step - 1);
+            if (alive && step >= behind) alive = spread(step - behind, first + step - behind);
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) *counter = first + steps;
+    }
+};
+
 #define SPMD_JOIN(a, b) a##b
 #define SPMD_KERNEL(a, b) SPMD_JOIN(a, b)
 
@@ -304,6 +549,12 @@ extern "C" __global__ void __launch_bounds__(512)
 extern "C" __global__ void __launch_bounds__(512)
     SPMD_KERNEL(spmd_two_shot_, SPMD_NAME)(context_t context, SPMD_TYPE *buffer, u64 bytes, u32 op, u32 root) {
     two_shot<SPMD_TYPE>(context, buffer, bytes, (operator_t)op, root);
+}
+
+extern "C" __global__ void __launch_bounds__(512)
+    SPMD_KERNEL(spmd_two_hop_, SPMD_NAME)(context_t near, context_t far, hops_t hops, u8 *buffer, u64 bytes, u64 piece, u64 slice,
+                                          u32 op, u32 root_group, u32 root_member) {
+    two_hop_t<SPMD_TYPE>{near, far, hops, buffer, bytes, piece, (operator_t)op, root_group, root_member, slice}.run();
 }
 
 }  // namespace spmd

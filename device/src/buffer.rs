@@ -7,15 +7,17 @@ use crate::{
     driver::failed,
     error::{Error, Result},
 };
-use cudarc::driver::result;
-use spmd::Element;
+use cudarc::driver::{CudaSlice, result};
+use spmd::{Element, heap::part};
 use std::{
     fmt,
     marker::PhantomData,
-    ops::{Bound, RangeBounds},
+    ops::{Range, RangeBounds},
+    sync::Arc,
 };
 
-/// `len()` elements at the same offset of every rank's heap. Clones and slices are the same memory.
+/// `len()` elements at the same offset of every rank's heap, or in this rank's own memory of its GPU. Clones and slices are
+/// the same memory.
 ///
 /// A kernel gets its address: `launch.arg(buffer.argument())`, a pointer to its elements. Peers write here at any time, so
 /// elements are only copied in and out; the copies wait for nothing but themselves, so that streams that use the buffer
@@ -27,12 +29,25 @@ pub struct DeviceBuffer<T> {
     /// In elements.
     length: usize,
     address: u64,
+    /// Where it is not in the heap.
+    local: Option<Arc<LocalMemory>>,
     element: PhantomData<fn() -> T>,
+}
+
+/// A rank's own memory; it goes after kernels have ended.
+#[derive(Debug)]
+struct LocalMemory(CudaSlice<u8>);
+
+impl Drop for LocalMemory {
+    fn drop(&mut self) {
+        // Kernels get addresses, of which the driver's own order of frees knows nothing.
+        let _ = self.0.context().synchronize();
+    }
 }
 
 impl<T> Clone for DeviceBuffer<T> {
     fn clone(&self) -> Self {
-        DeviceBuffer { device: self.device.clone(), ..*self }
+        DeviceBuffer { device: self.device.clone(), local: self.local.clone(), ..*self }
     }
 }
 
@@ -45,7 +60,12 @@ impl<T> fmt::Debug for DeviceBuffer<T> {
 impl<T: Element> DeviceBuffer<T> {
     pub(crate) fn new(device: Device, offset: usize, length: usize) -> Self {
         let address = device.context().heap + offset as u64;
-        DeviceBuffer { device, offset, length, address, element: PhantomData }
+        DeviceBuffer { device, offset, length, address, local: None, element: PhantomData }
+    }
+
+    pub(crate) fn local(device: Device, memory: CudaSlice<u8>, address: u64, length: usize) -> Self {
+        let local = Some(Arc::new(LocalMemory(memory)));
+        DeviceBuffer { device, offset: 0, length, address, local, element: PhantomData }
     }
 
     /// The device in whose heap it is.
@@ -54,7 +74,13 @@ impl<T: Element> DeviceBuffer<T> {
         &self.device
     }
 
-    /// Where it begins in every rank's heap, in bytes.
+    /// Whether it is this rank's own ([`Device::alloc_local`]) and not in the heap.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.local.is_some()
+    }
+
+    /// Where it begins in every rank's heap, in bytes; in the memory that was taken, where it is this rank's own.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.offset
@@ -96,18 +122,14 @@ impl<T: Element> DeviceBuffer<T> {
     /// When the range is not within the buffer.
     #[must_use]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
-        let start = match range.start_bound() {
-            Bound::Included(start) => *start,
-            Bound::Excluded(start) => start + 1,
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(end) => end + 1,
-            Bound::Excluded(end) => *end,
-            Bound::Unbounded => self.length,
-        };
-        assert!(start <= end && end <= self.length, "{start}..{end} of a buffer of {} elements", self.length);
-        DeviceBuffer::new(self.device.clone(), self.offset + start * size_of::<T>(), end - start)
+        let Range { start, end } = part(range, self.length);
+        let before = start * size_of::<T>();
+        DeviceBuffer {
+            offset: self.offset + before,
+            length: end - start,
+            address: self.address + before as u64,
+            ..self.clone()
+        }
     }
 
     /// Copies elements of the host to the front of this rank's own; complete when it returns.

@@ -4,11 +4,11 @@
 #![expect(unsafe_code, reason = "launches kernels")]
 
 use crate::{
+    agree::agree,
     context::KernelContext,
     device::address,
     driver::{Gpu, failed},
     error::Result,
-    near,
 };
 use cudarc::{
     driver::{CudaStream, LaunchConfig, PushKernelArg},
@@ -44,17 +44,17 @@ pub(crate) fn arrives(
     unsafe { stream.launch_builder(&write).arg(context).arg(&context.heap).arg(&seed[0]).launch(launch) }
         .map_err(failed("launching the check of mapped memory"))?;
     let written = stream.synchronize().map_err(failed("storing to mapped memory"));
-    if let Err(reason) = near::agree(communicator, written)? {
-        return Ok(Err(reason));
+    if let Err(refused) = agree(communicator, written)? {
+        return Ok(Err(refused.reason));
     }
     let mut read = stream.launch_builder(&read);
     let read = read.arg(context).arg(&context.heap).arg(&seed[0]).arg(&wrong_address);
     // SAFETY: as above.
     unsafe { read.launch(launch) }.map_err(failed("launching the check of mapped memory"))?;
     let counts = stream.clone_dtoh(&wrong).map_err(failed("reading mapped memory"));
-    let counts = match near::agree(communicator, counts)? {
+    let counts = match agree(communicator, counts)? {
         Ok(counts) => counts,
-        Err(reason) => return Ok(Err(reason)),
+        Err(refused) => return Ok(Err(refused.reason)),
     };
     let all = communicator.all_gather(&counts)?;
     // SAFETY: the rows are this rank's own memory, and everybody has looked at them.

@@ -117,6 +117,8 @@ pub struct Explanation {
     pub heap: String,
     /// The way to the other ranks.
     pub choice: Choice,
+    /// How its collectives go.
+    pub collectives: String,
 }
 
 impl fmt::Display for Explanation {
@@ -133,6 +135,7 @@ impl fmt::Display for Explanation {
             for (way, why) in &self.choice.refused {
                 writeln!(f, "    refused  {way}: {why}")?;
             }
+            writeln!(f, "collectives: {}", self.collectives)?;
         }
         Ok(())
     }

@@ -5,10 +5,11 @@
 #![expect(unsafe_code, reason = "clears a word of the GPU's memory")]
 
 use crate::{
+    agree::agree,
     buffer::DeviceBuffer,
     check,
     choice::{Asked, Choice, Explanation, Facts, choose},
-    collectives::State,
+    collectives::{Group, State, groups, most_blocks},
     context::{CONTEXT_VERSION, ErrorRecord, KernelContext, NEAR, PeerEntry, Way},
     driver::{Gpu, failed},
     error::{Error, KernelError, Result},
@@ -55,7 +56,7 @@ struct Inner {
     layout: Mutex<Layout>,
     /// Bytes at the front of the heap that are not the program's.
     reserved: usize,
-    collectives: Option<State>,
+    collectives: State,
     explanation: Explanation,
     nvrtc: String,
     /// What a kernel that fails takes first; in the GPU's memory.
@@ -99,7 +100,8 @@ impl Device {
         let host = communicator.host_of(rank);
         let place = (0..rank).filter(|other| communicator.host_of(*other) == host).count();
         // A rank without a GPU must not leave the others waiting.
-        let gpu = together(&communicator, Gpu::open(world.placement().gpu.as_ref(), place))?;
+        let gpu = agree(&communicator, Gpu::open(world.placement().gpu.as_ref(), place))?;
+        let gpu = gpu.map_err(|refused| refused.error(|reason| Error::Heap { operation: "Device::new", reason }))?;
         let stream = gpu.context.new_stream().map_err(failed("making a stream"))?;
         let error = Pinned::new(&gpu)?;
         let claim = stream.alloc_zeros::<u32>(1).map_err(failed("taking memory of the GPU"))?;
@@ -118,7 +120,8 @@ impl Device {
         };
         let hosts = (0..size).map(|rank| communicator.host_of(rank)).collect::<std::collections::BTreeSet<_>>().len();
         let asked = Asked::parse(&snapshot.get(keys::DEVICE_WAY));
-        let reserved = State::reserved_bytes(size);
+        let reserved = State::mapped_bytes(size);
+        let most_blocks = most_blocks(&communicator, &gpu)?;
         let tries = hosts == 1 && matches!(asked, Asked::Auto | Asked::Exactly(Way::Mapped));
         let (mut near, mut mapped) = (None, None);
         if tries {
@@ -140,10 +143,16 @@ impl Device {
         }
         // A NIC's memory is that of the host, as the proxy's is, which takes its place when it is refused.
         let (mut far, mut mlx5) = (None, Err("not run on hardware yet: only when asked for (device.way=mlx5)".into()));
+        let make_far = || {
+            let is_asked = matches!(asked, Asked::Exactly(Way::Proxy | Way::Mlx5));
+            let (group, hops) = Group::new(&communicator, &gpu, &stream, &context, groups(&communicator, is_asked))?;
+            let bytes = bytes.saturating_add(State::far_bytes(&hops));
+            Ok::<_, Error>((FarHeap::new(&communicator, &gpu, &stream, bytes, world.placement())?, group, hops))
+        };
         if asked == Asked::Exactly(Way::Mlx5) {
-            let mut heap = FarHeap::new(&communicator, &gpu, &stream, bytes, world.placement())?;
+            let (mut heap, group, hops) = make_far()?;
             mlx5 = heap.go_direct(world, &gpu, &stream)?;
-            far = Some(heap);
+            far = Some((heap, group, hops));
         }
         let facts = Facts { asked, ranks: size, hosts, mapped, mlx5 };
         let choice = choose(&facts).map_err(|reason| Error::Way { way: snapshot.get(keys::DEVICE_WAY), reason })?;
@@ -152,19 +161,20 @@ impl Device {
         }
         let (heap, peers, reserved, collectives) = match near.filter(|_| choice.way == Way::Mapped) {
             Some((heap, peers)) => {
-                let state = State::new(&stream, context.heap, size)?;
-                context.collective = state.address();
+                let state = State::mapped(&stream, &mut context, size, most_blocks)?;
                 put_copy(&context, &mut copy, &stream)?;
-                (Heap::Near(heap), peers, reserved, Some(state))
+                (Heap::Near(heap), peers, reserved, state)
             }
             None => {
-                let far = match far {
+                let (far, group, hops) = match far {
                     Some(far) => far,
-                    None => FarHeap::new(&communicator, &gpu, &stream, bytes, world.placement())?,
+                    None => make_far()?,
                 };
                 context.ring = far.ring();
                 let peers = set_peers(&mut context, &mut copy, &stream, &far.peers(), far.address(), far.bytes())?;
-                (Heap::Far(Box::new(far)), peers, 0, None)
+                let reserved = State::far_bytes(&hops);
+                let state = State::grouped(&stream, &context, group, hops, most_blocks)?;
+                (Heap::Far(Box::new(far)), peers, reserved, state)
             }
         };
         stream.synchronize().map_err(failed("setting up the GPU"))?;
@@ -178,8 +188,15 @@ impl Device {
                 format!("{} bytes of the host's memory, registered with the GPU; {by}", heap.bytes())
             }
         };
-        let explanation =
-            Explanation { rank, size, gpu: gpu.name.clone(), gpu_why: gpu.why.clone(), heap: what, choice };
+        let explanation = Explanation {
+            rank,
+            size,
+            gpu: gpu.name.clone(),
+            gpu_why: gpu.why.clone(),
+            heap: what,
+            choice,
+            collectives: collectives.explain(),
+        };
         if rank == 0 && snapshot.get(keys::REPORT_EXPLAIN) == "text" {
             eprint!("{explanation}");
         }
@@ -247,18 +264,39 @@ impl Device {
         Ok(buffer)
     }
 
-    /// Gives a buffer back. Collective; after it nobody may access the buffer, and kernels that did must have ended on all
+    /// Takes a buffer of `length` elements out of the GPU's own memory, all bytes zero: this rank's own, which no other rank's
+    /// kernels reach. For what kernels keep to themselves and for collectives; where the heap is in memory of the host (another
+    /// way than `mapped`), it is the place for data that is not to leave the GPU but for its sums. Not collective; the
+    /// memory goes with the last clone of the buffer.
+    ///
+    /// # Errors
+    /// When the GPU has not so much memory left.
+    pub fn alloc_local<T: Element>(&self, length: usize) -> Result<DeviceBuffer<T>> {
+        let what = || failed(format!("taking {length} elements of {} bytes of the GPU's memory", size_of::<T>()));
+        let bytes = length.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
+        let bytes = bytes.ok_or_else(|| Error::Heap {
+            operation: "Device::alloc_local",
+            reason: format!("{length} elements of {} bytes are more than there are addresses", size_of::<T>()),
+        })?;
+        let memory = self.inner.copies.alloc_zeros::<u8>(bytes.max(1)).map_err(what())?;
+        self.inner.copies.synchronize().map_err(what())?;
+        let address = address(&memory, &self.inner.copies);
+        Ok(DeviceBuffer::local(self.clone(), memory, address, length))
+    }
+
+    /// Gives a buffer of the heap back. Collective; after it nobody may access the buffer, and kernels that did must have ended on all
     /// ranks.
     ///
     /// # Errors
-    /// When it is a part of a buffer, or has been given back.
+    /// When it is a part of a buffer, has been given back, or is the rank's own.
     pub fn free<T: Element>(&self, buffer: DeviceBuffer<T>) -> Result<()> {
         let inner = &*self.inner;
         inner.communicator.barrier()?;
         let mut layout = inner.layout.lock().unwrap_or_else(PoisonError::into_inner);
         let offset = buffer.offset().wrapping_sub(inner.reserved);
-        if !Arc::ptr_eq(&buffer.device().inner, &self.inner) || !layout.is_taken(offset, buffer.bytes()) {
-            let reason = "the buffer is part of one, has been given back, or is of another device".into();
+        let is_own = Arc::ptr_eq(&buffer.device().inner, &self.inner) && !buffer.is_local();
+        if !is_own || !layout.is_taken(offset, buffer.bytes()) {
+            let reason = "the buffer is part of one, has been given back, or is not of this heap".into();
             return Err(Error::Heap { operation: "Device::free", reason });
         }
         layout.give_back(offset);
@@ -366,26 +404,13 @@ impl Device {
         &self.inner.copies
     }
 
-    pub(crate) fn collectives(&self) -> Option<&State> {
-        self.inner.collectives.as_ref()
-    }
-}
-
-/// A step that may fail on some ranks fails on all, on each with its own error or with that of the first that failed.
-fn together<T>(communicator: &Communicator, step: Result<T>) -> Result<T> {
-    let failed = communicator.all_gather(&[u8::from(step.is_err())])?;
-    let step = step?;
-    match failed.iter().position(|failed| *failed != 0) {
-        None => Ok(step),
-        Some(rank) => Err(Error::Heap {
-            operation: "Device::new",
-            reason: format!("rank {rank} has no device; its own message says why"),
-        }),
+    pub(crate) fn collectives(&self) -> &State {
+        &self.inner.collectives
     }
 }
 
 /// Says in the context where the heap is and how each rank is reached, and gives the table of that, on the GPU.
-fn set_peers(
+pub(crate) fn set_peers(
     context: &mut KernelContext,
     copy: &mut CudaSlice<u64>,
     stream: &Arc<CudaStream>,

@@ -3,7 +3,10 @@
 //! Ranks tell each other, through the communicator, where they listen and a random word that a message must carry: a
 //! process that is no rank cannot pass anything. The sockets have abstract names, so that nothing can stay behind.
 
-use crate::error::{Error, Result};
+use crate::{
+    agree::agree,
+    error::{Error, Result},
+};
 use rustix::{
     cmsg_space,
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -65,15 +68,11 @@ pub(crate) fn descriptors(near: &Communicator, own: BorrowedFd<'_>) -> Result<Ve
         Ok(())
     });
     // Nobody closes its socket while others still send there, and all give up together.
-    let failed = near.all_gather(&[u8::from(given.is_err())])?;
-    given?;
-    match failed.iter().position(|failed| *failed != 0) {
-        None => Ok(got),
-        Some(rank) => {
-            let error = std::io::Error::other(format!("rank {} could not", near.world_rank(rank)));
-            Err(Error::System { what: "passing file descriptors between ranks of a host", error })
-        }
-    }
+    let others = |reason| {
+        let error = std::io::Error::other(reason);
+        Error::System { what: "passing file descriptors between ranks of a host", error }
+    };
+    agree(near, given)?.map(|()| got).map_err(|refused| refused.error(others))
 }
 
 fn listen(name: &[u8]) -> Result<OwnedFd> {

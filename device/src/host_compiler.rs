@@ -1,4 +1,4 @@
-//! Compiles the CUDA headers for the host, as they are, with `tests/host/spmd_memory.cuh` in place of the one with the
+//! Compiles the CUDA headers and the collectives' kernels for the host, as they are, with `tests/host/spmd_memory.cuh` in place of the one with the
 //! instructions: what tests then run is the text that kernels are built from.
 
 #![expect(unsafe_code, reason = "functions of a library made for a test")]
@@ -37,13 +37,23 @@ fn write_headers(folder: &Path) {
     }
     // In place of the instructions.
     std::fs::write(folder.join("spmd_memory.cuh"), include_str!("../tests/host/spmd_memory.cuh")).unwrap();
+    std::fs::write(folder.join("collectives.cu"), include_str!("../kernels/collectives.cu")).unwrap();
 }
 
 fn compile(folder: &Path, text: &str, arguments: &[&str]) {
     let source = folder.join("test.cpp");
     std::fs::write(&source, text).unwrap();
     let output = Command::new("c++")
-        .args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-I"])
+        .args([
+            "-std=c++17",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wno-unused-function",
+            "-Wno-unknown-pragmas",
+            "-I",
+        ])
         .arg(folder)
         .arg(&source)
         .args(arguments)

@@ -36,6 +36,8 @@
 
 // Under loom only the ring is built.
 #[cfg(not(loom))]
+mod agree;
+#[cfg(not(loom))]
 mod buffer;
 #[cfg(not(loom))]
 mod check;

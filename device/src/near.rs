@@ -4,6 +4,7 @@
 //! is left to `check`.
 
 use crate::{
+    agree::agree,
     driver::Gpu,
     error::{Error, Result},
     exchange,
@@ -28,17 +29,17 @@ impl NearHeap {
         let own = Physical::new(gpu, bytes).and_then(|own| Ok((own.export()?, Arc::new(own))));
         let (descriptor, own) = match agree(near, own)? {
             Ok(own) => own,
-            Err(reason) => return Ok(Err(reason)),
+            Err(refused) => return Ok(Err(refused.reason)),
         };
         let bytes = own.bytes();
         let all_bytes = near.all_gather(&[bytes as u64])?;
         if let Some(rank) = all_bytes.iter().position(|other| *other != bytes as u64) {
             let reason = format!("the GPU of rank {rank} has other page sizes than that of rank {}", near.rank());
-            return agree(near, Err(Error::Way { way: "mapped".into(), reason }));
+            return Ok(agree(near, Err(Error::Way { way: "mapped".into(), reason }))?.map_err(|refused| refused.reason));
         }
         let descriptors = match agree(near, exchange::descriptors(near, descriptor.as_fd()))? {
             Ok(descriptors) => descriptors,
-            Err(reason) => return Ok(Err(reason)),
+            Err(refused) => return Ok(Err(refused.reason)),
         };
         let mappings = descriptors
             .into_iter()
@@ -47,7 +48,8 @@ impl NearHeap {
                 Some(descriptor) => Mapping::new(gpu, Arc::new(Physical::import(gpu, descriptor.as_fd(), bytes)?)),
             })
             .collect::<Result<Vec<_>>>();
-        Ok(agree(near, mappings)?.map(|mappings| NearHeap { mappings, rank: near.rank(), bytes }))
+        let mappings = agree(near, mappings)?.map_err(|refused| refused.reason);
+        Ok(mappings.map(|mappings| NearHeap { mappings, rank: near.rank(), bytes }))
     }
 
     /// Where a rank's memory is mapped here.
@@ -62,33 +64,5 @@ impl NearHeap {
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
-    }
-}
-
-/// Whether a step worked on all ranks; else whose failed first, and why. Collective.
-pub(crate) fn agree<T>(near: &Communicator, step: Result<T>) -> Result<std::result::Result<T, String>> {
-    let text = step.as_ref().err().map(ToString::to_string).unwrap_or_default();
-    let (texts, lengths) = near.all_gather_v(text.as_bytes())?;
-    let Some(rank) = lengths.iter().position(|length| *length > 0) else {
-        return Ok(Ok(step?));
-    };
-    // Those before it have none.
-    let text = String::from_utf8_lossy(&texts[..lengths[rank]]).into_owned();
-    Ok(Err(format!("rank {}: {text}", near.world_rank(rank))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_ranks_learn_whose_step_failed_first_and_why() {
-        spmd::local::run(4, |world| {
-            let comm = world.communicator();
-            let step = if comm.rank() >= 2 { Err(Error::NoDriver) } else { Ok(comm.rank()) };
-            let reason = agree(&comm, step).unwrap().unwrap_err();
-            assert!(reason.starts_with("rank 2: no device"), "{reason}");
-            assert_eq!(agree(&comm, Ok(7)).unwrap(), Ok(7));
-        });
     }
 }

@@ -9,6 +9,9 @@ pub enum Algorithm {
     OneShot,
     /// Each rank combines its share where the ranks have it and writes the result to all: two meetings, the fewest bytes.
     TwoShot,
+    /// For groups of ranks that map each other, such as those of a host, and for buffers outside the heap: data is combined
+    /// within each group, then between the groups, and goes back the same way, through memory of the device's own, in pieces.
+    TwoHop,
 }
 
 /// What two meetings of two-shot cost more than the one trip of one-shot, in nanoseconds, and what a link carries in a
@@ -17,7 +20,7 @@ const MEETINGS_NS: f64 = 4500.0;
 const BYTES_PER_NS: f64 = 360.0;
 
 impl Algorithm {
-    /// For `bytes` bytes on each of `size` ranks; one-shot takes up to `capacity`.
+    /// For `bytes` bytes on each of `size` ranks that map each other; one-shot takes up to `capacity`.
     ///
     /// One-shot sends 2 (size - 1) n bytes, two-shot moves 2 n (size - 1) / size each way.
     #[must_use]
@@ -28,7 +31,7 @@ impl Algorithm {
         if bytes <= capacity && more / BYTES_PER_NS <= MEETINGS_NS { Algorithm::OneShot } else { Algorithm::TwoShot }
     }
 
-    /// Blocks, at most `most`, and threads of each.
+    /// Blocks, at most `most`, and threads of each, for one and two shots.
     pub(super) fn shape(self, size: usize, bytes: usize, most: u32) -> (u32, u32) {
         let blocks = |units: usize| u32::try_from(units).unwrap_or(u32::MAX).clamp(1, most);
         match self {
@@ -41,7 +44,7 @@ impl Algorithm {
                     _ => (blocks(words.div_ceil(4 * 512)), 512),
                 }
             }
-            Algorithm::TwoShot => (blocks((bytes / size).div_ceil(16 * 512)), 512),
+            Algorithm::TwoShot | Algorithm::TwoHop => (blocks((bytes / size).div_ceil(16 * 512)), 512),
         }
     }
 }

@@ -7,12 +7,12 @@
 
 use super::layout::QueueHandle;
 use crate::{
+    agree::agree,
     context::{PeerEntry, Way},
     device::address,
     driver::{Gpu, failed},
     error::{Error, Result},
     memory::Registered,
-    near::agree,
 };
 use cudarc::driver::{CudaSlice, CudaStream};
 use spmd::{
@@ -55,12 +55,12 @@ impl DirectPeers {
         let refused = |reason| Error::Way { way: "mlx5".into(), reason };
         let nic = match agree(comm, DirectNic::open(world, heap).map_err(refused))? {
             Ok(nic) => nic,
-            Err(reason) => return Ok(Err(reason)),
+            Err(refused) => return Ok(Err(refused.reason)),
         };
         let queues = (0..comm.size()).map(|_| nic.queue(DEPTH, random()?).map_err(refused)).collect::<Result<Vec<_>>>();
         let mut queues = match agree(comm, queues)? {
             Ok(queues) => queues,
-            Err(reason) => return Ok(Err(reason)),
+            Err(refused) => return Ok(Err(refused.reason)),
         };
         // Row by row what each rank offers to each other one.
         let own: Vec<u64> = queues.iter().flat_map(DirectQueue::offer).collect();
@@ -72,12 +72,12 @@ impl DirectPeers {
             .collect();
         let targets = match agree(comm, connected)? {
             Ok(targets) => targets,
-            Err(reason) => return Ok(Err(reason)),
+            Err(refused) => return Ok(Err(refused.reason)),
         };
         let memory: Vec<QueueMemory> = queues.iter().map(DirectQueue::memory).collect();
         let pages = match agree(comm, register(gpu, &memory))? {
             Ok(pages) => pages,
-            Err(reason) => return Ok(Err(reason)),
+            Err(refused) => return Ok(Err(refused.reason)),
         };
         let handles: Vec<QueueHandle> = memory
             .iter()

@@ -26,8 +26,8 @@ pub struct RingHandle {
     pub unused: [u64; 5],
     /// The next position that a producer takes.
     pub head: u64,
-    /// 0.
-    pub reserved: u64,
+    /// 1 while a producer looks at what the host says.
+    pub looking: u64,
     /// How many descriptors the host had taken when a producer last looked.
     pub seen: u64,
     /// 1 once a producer has given up: the ring has a hole and is finished.
@@ -181,6 +181,7 @@ pub(crate) fn expectations() -> Vec<(String, u64)> {
     say("offsetof(spmd::proxy::ring_t, published)", offset_of!(RingHandle, published));
     say("offsetof(spmd::proxy::ring_t, capacity)", offset_of!(RingHandle, capacity));
     say("offsetof(spmd::proxy::ring_t, head)", offset_of!(RingHandle, head));
+    say("offsetof(spmd::proxy::ring_t, looking)", offset_of!(RingHandle, looking));
     say("offsetof(spmd::proxy::ring_t, seen)", offset_of!(RingHandle, seen));
     say("offsetof(spmd::proxy::ring_t, failed)", offset_of!(RingHandle, failed));
     say("sizeof(spmd::proxy::published_t)", size_of::<Published>());

@@ -6,7 +6,8 @@
 //! producer looks at that only when the ring looks full, and leaves for the others what it has found.
 //!
 //! Generic over the memory, so that loom checks the very code that runs. In a kernel the producer's half is
-//! `spmd_proxy.cuh`, step by step the same. Knows words, and nothing of what they mean.
+//! `spmd_proxy.cuh`, step by step the same, except that there one of those who find the ring full looks for all. Knows words,
+//! and nothing of what they mean.
 
 /// In every word of a descriptor: the parity of the lap in which it was written. One bit is enough, because a place is
 /// written again only after the consumer has taken what was there; so no word ever has to be cleared.

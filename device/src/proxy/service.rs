@@ -81,6 +81,7 @@ impl Proxy {
             pending: VecDeque::new(),
             counters: Counters::default(),
             stop: stop.clone(),
+            is_bound: processor.is_some(),
         };
         let thread = std::thread::Builder::new()
             .name("device proxy".into())
@@ -145,6 +146,8 @@ struct Worker {
     pending: VecDeque<(u64, Pending)>,
     counters: Counters,
     stop: Arc<AtomicBool>,
+    /// Whether it has a processor of its own.
+    is_bound: bool,
 }
 
 impl Worker {
@@ -189,7 +192,10 @@ impl Worker {
             if !idle.is_multiple_of(SPINS) {
                 std::hint::spin_loop();
             } else if waits || since.elapsed() < BRISK {
-                std::thread::yield_now();
+                // A processor of its own has nobody to be offered to.
+                if !self.is_bound {
+                    std::thread::yield_now();
+                }
             } else {
                 self.counters.naps += 1;
                 std::thread::sleep(NAP);

@@ -9,9 +9,35 @@ use crate::{
 use std::{
     fmt,
     marker::PhantomData,
-    ops::{Bound, RangeBounds},
+    ops::{Bound, Range, RangeBounds},
     sync::Arc,
 };
+
+/// The elements of a buffer of `length` that a range names.
+///
+/// # Panics
+/// When they are not within `0..length`.
+#[must_use]
+pub fn part(range: impl RangeBounds<usize>, length: usize) -> Range<usize> {
+    // A bound beyond all numbers is beyond the buffer, too.
+    let start = match range.start_bound() {
+        Bound::Included(start) => Some(*start),
+        Bound::Excluded(start) => start.checked_add(1),
+        Bound::Unbounded => Some(0),
+    };
+    let end = match range.end_bound() {
+        Bound::Included(end) => end.checked_add(1),
+        Bound::Excluded(end) => Some(*end),
+        Bound::Unbounded => Some(length),
+    };
+    match (start, end) {
+        (Some(start), Some(end)) if start <= end && end <= length => start..end,
+        _ => {
+            let (start, end) = (range.start_bound(), range.end_bound());
+            panic!("elements from {start:?} to {end:?} of a buffer of {length}")
+        }
+    }
+}
 
 /// A place in a symmetric heap: `len()` elements at the same offset of every rank's memory. Clones and slices are the same
 /// memory.
@@ -97,17 +123,7 @@ impl<T: Element> HeapBuffer<T> {
     /// When the range is not within `0..len()`.
     #[must_use]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
-        let start = match range.start_bound() {
-            Bound::Included(start) => *start,
-            Bound::Excluded(start) => start.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(end) => end.saturating_add(1),
-            Bound::Excluded(end) => *end,
-            Bound::Unbounded => self.length,
-        };
-        assert!(start <= end && end <= self.length, "elements {start}..{end} of a buffer of {}", self.length);
+        let Range { start, end } = part(range, self.length);
         HeapBuffer::new(self.heap.clone(), self.offset + start * size_of::<T>(), end - start)
     }
 
@@ -232,6 +248,34 @@ impl<T: Element> HeapBuffer<T> {
             }
             Reach::Records if self.heap.put_own_direct(rank, self.offset, self.bytes())? => Ok(()),
             Reach::Records => self.heap.put_bytes(element::as_bytes(&self.to_vec()), self.offset, rank),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::catch_unwind;
+
+    #[test]
+    fn a_range_of_any_kind_names_the_elements_it_would_of_a_slice() {
+        assert_eq!(part(.., 5), 0..5);
+        assert_eq!(part(2.., 5), 2..5);
+        assert_eq!(part(..=3, 5), 0..4);
+        assert_eq!(part((Bound::Excluded(1), Bound::Included(4)), 5), 2..5);
+        assert_eq!(part(5..5, 5), 5..5);
+        assert_eq!(part(..0, 0), 0..0);
+    }
+
+    #[test]
+    #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]
+    fn a_range_that_is_not_within_the_buffer_is_refused_also_at_the_end_of_all_numbers() {
+        assert!(catch_unwind(|| part(..6, 5)).is_err());
+        assert!(catch_unwind(|| part(3..2, 5)).is_err());
+        assert!(catch_unwind(|| part(6.., 5)).is_err());
+        for length in [5, usize::MAX] {
+            assert!(catch_unwind(|| part(..=usize::MAX, length)).is_err());
+            assert!(catch_unwind(|| part((Bound::Excluded(usize::MAX), Bound::Unbounded), length)).is_err());
         }
     }
 }

@@ -11,7 +11,7 @@ pub mod layout;
 mod offsets;
 
 pub use atomic::{Atomic, Compare, SignalOp};
-pub use buffer::HeapBuffer;
+pub use buffer::{HeapBuffer, part};
 pub use offsets::Pending;
 
 use crate::{
