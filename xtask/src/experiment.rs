@@ -8,7 +8,7 @@ use crate::system::Rights;
 use spmd_lab::netns::Link;
 use std::process::Command;
 
-/// Twelve hosts of eight ranks. At 100 Mbit/s what two cores need for 96 ranks is a small part of the time.
+/// Twelve hosts of eight ranks. At 100 Mbit/s two cores just keep up with all links at work both ways.
 fn hosts() -> Up {
     Up { hosts: 12, slots: 8, name: "two-hop".into(), user: None, link: Some(Link { mbit: 100, queue: 100 }) }
 }
