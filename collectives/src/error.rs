@@ -13,7 +13,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// An error of a collective call. It converts into [`spmd::Error`], so that a program needs one error type only.
 ///
 /// After an error the ranks do not agree on what has been done: the communicator is of no more use, and the other ranks
-/// get errors too once this rank drops its `World`.
+/// get errors too once this rank revokes or shrinks it ([`Communicator::revoke`](spmd::Communicator::revoke),
+/// [`Communicator::shrink`](spmd::Communicator::shrink)), or drops its `World`.
 ///
 /// As with [`spmd::Error`], `{:?}` gives the message, too.
 #[derive(Clone, thiserror::Error)]

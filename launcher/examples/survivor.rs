@@ -3,9 +3,13 @@
 //! `survivor shrink RANK:MILLISECONDS…`: these ranks kill themselves at these times; the others exchange numbers, all with
 //! all, shrink their communicator when they hear of a loss, and tell who is left.
 //!
+//! `survivor chain MILLISECONDS`: the last rank kills itself at that time. Of the others one waits for it, and the others wait
+//! for each other; they go on without it, and add up their ranks.
+//!
 //! `survivor compute SECONDS MEGABYTES`: rank 1 computes for that long while rank 0 sends it more than the network holds.
 
 use spmd::prelude::*;
+use spmd_collectives::prelude::*;
 use std::time::{Duration, Instant};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -13,8 +17,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let world = World::init()?;
     match arguments.get(1).map(String::as_str) {
         Some("shrink") => shrink(&world, &arguments[2..]),
+        Some("chain") => chain(&world, Duration::from_millis(arguments[2].parse()?)),
         Some("compute") => compute(&world, arguments[2].parse()?, arguments[3].parse()?),
-        _ => Err("survivor shrink|compute".into()),
+        _ => Err("survivor shrink|chain|compute".into()),
     }
 }
 
@@ -23,11 +28,7 @@ fn shrink(world: &World, deaths: &[String]) -> Result<(), Box<dyn std::error::Er
         let (rank, after) = death.split_once(':').ok_or("RANK:MILLISECONDS")?;
         if rank.parse() == Ok(world.rank()) {
             let after = Duration::from_millis(after.parse()?);
-            std::thread::spawn(move || {
-                std::thread::sleep(after);
-                // As if by the kernel: nothing is said to anybody.
-                let _ = std::process::Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
-            });
+            std::thread::spawn(move || die_after(after));
         }
     }
     let left_in_the_end = world.size() - deaths.len();
@@ -37,7 +38,7 @@ fn shrink(world: &World, deaths: &[String]) -> Result<(), Box<dyn std::error::Er
     while rounds_of_the_last < 20 {
         match round(&comm, number) {
             Ok(()) => number += 1,
-            Err(Error::PeerLost { .. }) => {
+            Err(Error::PeerLost { .. } | Error::Revoked { .. }) => {
                 comm = comm.shrink()?;
                 number = 0;
             }
@@ -49,6 +50,40 @@ fn shrink(world: &World, deaths: &[String]) -> Result<(), Box<dyn std::error::Er
     }
     let members: Vec<usize> = (0..comm.size()).map(|member| comm.world_rank(member)).collect();
     println!("rank {} of {members:?}", world.rank());
+    Ok(())
+}
+
+/// As if by the kernel: nothing is said to anybody.
+fn die_after(time: Duration) {
+    std::thread::sleep(time);
+    let _ = std::process::Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
+}
+
+fn chain(world: &World, death: Duration) -> Result<(), Box<dyn std::error::Error>> {
+    let comm = world.communicator();
+    let (rank, last) = (comm.rank(), comm.size() - 1);
+    let others = comm.split((rank < last).then_some(0), 0)?;
+    let Some(others) = others else {
+        die_after(death);
+        return Err("it is dead".into());
+    };
+    let mut sum = [0];
+    // Only one hears that the last rank is lost, and wakes those that wait for it, on either communicator.
+    let error = if rank == 0 {
+        others.all_reduce(&mut sum, Sum).unwrap_err().into()
+    } else {
+        comm.recv(&mut [0_u8], rank + 1, 0).unwrap_err()
+    };
+    if rank + 1 == last {
+        assert!(matches!(error, Error::PeerLost { peer, .. } if peer == last), "{error}");
+        others.revoke()?;
+    }
+    assert!(error.is_loss(), "{error}");
+    let left = comm.shrink()?;
+    sum = [rank];
+    left.all_reduce(&mut sum, Sum)?;
+    let members: Vec<usize> = (0..left.size()).map(|member| left.world_rank(member)).collect();
+    println!("rank {rank} of {members:?}: {}", sum[0]);
     Ok(())
 }
 

@@ -44,6 +44,24 @@ fn the_survivors_of_deaths_at_any_moment_agree_who_they_are_and_go_on() {
 }
 
 #[test]
+fn ranks_that_wait_for_those_that_have_heard_of_a_death_are_woken_and_go_on_with_them() {
+    let place = Place::new();
+    let program = example_program("survivor");
+    for (transport, policy) in [("shm,tcp", "auto"), ("tcp", "auto"), ("shm,tcp", "spin"), ("tcp", "sleep")] {
+        let (allow, wait) = (format!("transport.allow={transport}"), format!("wait.policy={policy}"));
+        let mut command = place.rsrun();
+        command.args(["--on-failure", "continue", "--timeout", "60", "--set", &allow, "--set", &wait, "-n", "5"]);
+        let ended = finish(start(command.arg(&program).args(["chain", "100"])));
+        let what = format!("{transport}, {policy}: {ended:?}");
+        assert_eq!(ended.code, Some(137), "{what}");
+        let expected: Vec<String> = (0..4).map(|rank| format!("rank {rank} of [0, 1, 2, 3]: 6")).collect();
+        assert_eq!(ended.lines(), expected, "{what}");
+        assert!(!ended.stderr.contains("results of collectives"), "{what}");
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
 fn a_rank_that_computes_longer_than_the_heartbeat_is_not_lost() {
     let place = Place::new();
     let program = example_program("survivor");

@@ -177,6 +177,15 @@ pub enum Error {
         /// What was waited for.
         operation: &'static str,
     },
+    /// The communicator has been revoked ([`Communicator::revoke`](crate::Communicator::revoke)), or shrunk, by a rank that
+    /// has heard of a loss: nothing goes through it any more, on any rank.
+    #[error(
+        "rank {by} has revoked the communicator, so that nothing goes through it any more: call shrink and go on with what that gives"
+    )]
+    Revoked {
+        /// The rank in the world that has done so, or one of several.
+        by: usize,
+    },
     /// A symmetric heap was used wrongly, or differently on different ranks.
     #[error("symmetric heap: {reason} (in {operation})")]
     Heap {
@@ -224,6 +233,28 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
+}
+
+impl Error {
+    /// Whether it says that ranks are lost or have left, or that another rank has found that and revoked the communicator:
+    /// those that are left can go on with what [`Communicator::shrink`](crate::Communicator::shrink) gives. Looks into
+    /// errors of libraries, too.
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        match self {
+            Error::PeerLost { .. }
+            | Error::Link { .. }
+            | Error::PeerFinished { .. }
+            | Error::NobodyLeft { .. }
+            | Error::Revoked { .. } => true,
+            Error::Library(error) => {
+                let first: &(dyn std::error::Error + 'static) = &**error;
+                std::iter::successors(Some(first), |error| error.source())
+                    .any(|error| error.downcast_ref::<Error>().is_some_and(Error::is_loss))
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Ranks as the subject of a sentence, the first of many.

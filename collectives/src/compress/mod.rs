@@ -105,7 +105,9 @@ impl<T: Gradient> Compressed<T> {
         let split = |color: Option<usize>| {
             let color = color.map(|color| u32::try_from(color).unwrap_or(u32::MAX));
             let failed = |source| Error::of_runtime(comm.rank(), Operation::Split, "linear", 0, source);
-            comm.split(color, place(comm.rank())).map_err(failed)
+            comm.split(color, place(comm.rank()))
+                .map_err(failed)
+                .inspect(|made| made.iter().for_each(|made| made.serve(comm)))
         };
         let Some(inside) = split(Some(group))? else {
             unreachable!("whoever gives a colour gets a communicator");

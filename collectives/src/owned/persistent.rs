@@ -144,6 +144,7 @@ pub struct PersistentCollective<T> {
 impl<T: Element> PersistentCollective<T> {
     fn new(parent: &Communicator, prepared: Prepared<T>, in_place: bool) -> Result<Self> {
         let comm = parent.duplicate().map_err(|source| prepared.at.failed(source))?;
+        comm.serve(parent);
         Ok(PersistentCollective { comm, prepared, in_place })
     }
 

@@ -51,6 +51,11 @@ impl Agreement {
         self.gone[member]
     }
 
+    /// Whether nothing more comes from a member: a decision is the last that it says.
+    pub(super) fn has_said_all(&self, member: usize) -> bool {
+        self.gone[member] || matches!(self.said[member], Some(Word::Decision { .. }))
+    }
+
     pub(super) fn heard(&mut self, from: usize, word: Word) {
         let (Word::Vote(gone) | Word::Decision { gone, .. }) = &word;
         if gone.len() != self.gone.len() {

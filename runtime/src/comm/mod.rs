@@ -12,6 +12,7 @@ mod persistent;
 mod point_to_point;
 mod probe;
 mod request;
+mod revoke;
 mod shrink;
 mod split;
 

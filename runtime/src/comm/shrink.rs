@@ -9,7 +9,7 @@ use super::{
 use crate::{
     element::Element,
     engine::{
-        Engine,
+        Engine, LAST,
         operation::{Landing, NoBuffers, OperationId},
     },
     error::{Error, Result},
@@ -20,7 +20,7 @@ use crate::{
 use sha2::{Digest, Sha256};
 use std::sync::atomic::Ordering;
 
-/// Marks a decision in the first word of a message; a vote has this there.
+/// In the first word of a vote; a decision has its ballot there.
 const VOTE: u64 = u64::MAX;
 
 impl Communicator {
@@ -31,9 +31,28 @@ impl Communicator {
     /// communicator, on all ranks alike. Jobs go on after a loss only under `rsrun --on-failure continue`. Every pair of
     /// ranks exchanges a message or two.
     ///
+    /// This communicator is revoked by it ([`Communicator::revoke`]): a rank that has gone on to shrink never answers on it
+    /// again, so whoever waits for that rank, or for one that does, is woken by [`Error::Revoked`] and can shrink, too.
+    ///
+    /// ```no_run
+    /// # use spmd::prelude::*;
+    /// # fn step(comm: &Communicator) -> spmd::Result<()> { Ok(()) }
+    /// # fn main() -> spmd::Result<()> {
+    /// # let world = World::init()?;
+    /// let mut comm = world.communicator();
+    /// loop {
+    ///     match step(&comm) {
+    ///         Err(error) if error.is_loss() => comm = comm.shrink()?,
+    ///         other => break other,
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// When the others have lost this rank.
     pub fn shrink(&self) -> Result<Self> {
+        self.runtime().lock().revoke(self.inner.context);
         let number = self.inner.shrinks.fetch_add(1, Ordering::Relaxed);
         let context = self.context_of(b"agree", number, &[]);
         let here = self.inner.rank;
@@ -48,6 +67,7 @@ impl Communicator {
         })?;
         // The decision that this rank passes on leaves before anything relies on it.
         self.runtime().poke()?;
+        members.end(&agreement);
         if gone[here] {
             return Err(Error::Aborted { reason: "the other ranks have lost the connection to this one".into() });
         }
@@ -93,6 +113,7 @@ impl Members<'_> {
             let words = encode(&word);
             let header = Header {
                 context: self.context,
+                tag: if matches!(word, Word::Decision { .. }) { LAST } else { 0 },
                 total: size_of_val(&words[..]) as u64,
                 signature: u64::signature().0,
                 ..Header::new(Kind::Eager)
@@ -101,6 +122,17 @@ impl Members<'_> {
             let _ = engine.send_whole(members[to], header, Box::new(Growing::new(words)));
         }
         Ok(())
+    }
+
+    /// It is decided: what others still say is of no interest, and nobody may wait for it.
+    fn end(&mut self, agreement: &Agreement) {
+        let mut engine = self.communicator.runtime().lock();
+        for id in self.arriving.drain(..) {
+            engine.abandon_receive(id);
+        }
+        let (members, here) = (&self.communicator.inner.members, self.communicator.inner.rank);
+        let awaited = (0..members.len()).filter(|member| *member != here && !agreement.has_said_all(*member));
+        engine.close(self.context, awaited.map(|member| members[member]).collect());
     }
 
     fn receive(&mut self, engine: &mut Engine, agreement: &mut Agreement) -> Result<()> {

@@ -12,8 +12,9 @@ impl Communicator {
     /// A communicator with the same ranks and a message space of its own. Collective, without messages.
     ///
     /// # Errors
-    /// None so far; the result is there for transports that must agree on resources.
+    /// When this one is revoked.
     pub fn duplicate(&self) -> Result<Self> {
+        self.check_open()?;
         let inner = &self.inner;
         let context = self.child_context(0);
         Ok(Communicator::new(
@@ -29,7 +30,7 @@ impl Communicator {
     /// `None` takes part in no new communicator. Collective.
     ///
     /// # Errors
-    /// When a rank is lost.
+    /// When a rank is lost, or this one is revoked.
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
         let mine = [u64::from(color.is_some()), color.map_or(0, u64::from), key.cast_unsigned()];
         let all = self.gather_words(Operation::Split, mine)?;
@@ -63,6 +64,7 @@ impl Communicator {
     /// What every rank says, on every rank: to rank 0 and back. Without the size hint, which may be what is agreed upon.
     #[track_caller]
     pub(crate) fn gather_words(&self, operation: Operation, mine: [u64; WORDS]) -> Result<Vec<[u64; WORDS]>> {
+        self.check_open()?;
         let (size, rank) = (self.size(), self.rank());
         let mut table = Table { words: vec![[0; WORDS]; size], rank, stage: Stage::Gathers, missing: 0 };
         table.words[rank] = mine;

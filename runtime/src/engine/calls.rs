@@ -10,7 +10,7 @@ use super::{
     outbox::length_of,
 };
 use crate::{
-    error::Result,
+    error::{Error, Result},
     matching::Pattern,
     protocol::{Path, Tier},
     trace,
@@ -36,6 +36,7 @@ impl Engine {
         later: bool,
     ) -> Result<bool> {
         if self.is_troubled() {
+            self.check_open(header.context)?;
             self.check(peer, "a send to it")?;
         }
         let Route { transport, limits, .. } = &mut self.routes.routes[self.routes.to[peer]];
@@ -68,6 +69,7 @@ impl Engine {
         hint: usize,
         source: Source,
     ) -> Result<OperationId> {
+        self.check_open(header.context)?;
         self.check(peer, "a send to it")?;
         let total = usize::try_from(header.total).unwrap_or(usize::MAX);
         let path = match &source {
@@ -85,6 +87,7 @@ impl Engine {
         header: Header,
         source: Source,
     ) -> Result<OperationId> {
+        self.check_open(header.context)?;
         self.check(peer, "a send to it")?;
         let total = usize::try_from(header.total).unwrap_or(usize::MAX);
         self.core.counters[peer].sent[Path::Pieces.index()].add(total);
@@ -94,6 +97,7 @@ impl Engine {
     /// Sends a short message whole, whatever the configuration says, and lets nobody wait for it: the receiver need not
     /// want it.
     pub(crate) fn send_whole(&mut self, peer: usize, header: Header, bytes: Box<dyn OwnedBuffer>) -> Result<()> {
+        self.check_open(header.context)?;
         self.check(peer, "a send to it")?;
         let path = Path::Eager(Tier::LowLatency);
         self.core.counters[peer].sent[path.index()].add(bytes.bytes().len());
@@ -113,6 +117,7 @@ impl Engine {
         if let Some(fatal) = &self.fatal {
             return Err(fatal.clone());
         }
+        self.check_open(context)?;
         let id = self.core.start_receive(context, pattern, expected, landing, buffers);
         if let Some(source) = pattern.source
             && self.is_troubled()
@@ -139,6 +144,7 @@ impl Engine {
     }
 
     pub(crate) fn probe(&mut self, context: u64, pattern: Pattern) -> Result<Option<Envelope>> {
+        self.check_open(context)?;
         if let Some(found) = self.core.matcher.peek(context, pattern) {
             return Ok(Some(Envelope { source: found.source, tag: found.tag, bytes: found.message.total }));
         }
@@ -179,6 +185,10 @@ impl Engine {
         landing: Landing,
         buffers: &mut dyn Buffers,
     ) -> Result<OperationId> {
+        if let Some(by) = self.core.revocations.by(context) {
+            self.core.drop_found(found, by);
+            return Err(Error::Revoked { by });
+        }
         match &self.fatal {
             Some(fatal) => return Err(fatal.clone()),
             // It will not come any more.

@@ -1,21 +1,33 @@
 //! Peers that leave or are lost: when that begins to count, and what it ends.
 
-use super::{Engine, operation::Buffers};
+use super::{
+    Engine,
+    operation::{Buffers, NoBuffers},
+};
 use crate::{
     error::{Error, Result},
     transport::Departure,
 };
 use std::{sync::Arc, time::Instant};
 
-/// The ranks of a communicator, as far as wildcards must know them.
+/// The ranks of a communicator, as far as wildcards and its end must know them.
 pub(super) struct Group {
     members: Arc<[usize]>,
+    /// It is revoked together with this communicator, and then these ranks are told.
+    pub(super) root: u64,
+    pub(super) told: Arc<[usize]>,
     /// Lost members that a wildcard receive or probe has reported: the next one waits for those that are left.
     reported: Vec<usize>,
     /// How many departures counted when the members were last looked at.
     checked_at: usize,
     /// All members but this rank were gone then.
     is_deserted: bool,
+}
+
+impl Group {
+    pub(super) fn new(members: Arc<[usize]>, root: u64) -> Self {
+        Group { told: members.clone(), members, root, reported: Vec::new(), checked_at: 0, is_deserted: false }
+    }
 }
 
 pub(super) struct Departed {
@@ -28,7 +40,32 @@ impl Engine {
     /// Whether anything has ever gone wrong that a call may have to report.
     #[inline]
     pub(super) fn is_troubled(&self) -> bool {
-        self.counted > 0 || self.fatal.is_some()
+        self.counted > 0 || self.fatal.is_some() || self.core.revocations.are_any()
+    }
+
+    /// Whether a message space may be used: whether its communicator has not been revoked.
+    pub(crate) fn check_open(&self, space: u64) -> Result<()> {
+        self.core.revocations.by(space).map_or(Ok(()), |by| Err(Error::Revoked { by }))
+    }
+
+    /// Revokes a communicator on this rank, and tells its other members.
+    pub(crate) fn revoke(&mut self, context: u64) {
+        let (root, rank) = (self.core.root_of(context), self.core.rank);
+        self.core.revoke(root, rank, &mut NoBuffers);
+        self.withdraw_revoked();
+        self.announce();
+    }
+
+    /// Nothing is of use any more in a message space of a few last words; those of `awaited` are still to come.
+    pub(crate) fn close(&mut self, space: u64, awaited: Vec<usize>) {
+        self.core.close(space, awaited, &mut NoBuffers);
+    }
+
+    /// Before calls let go of memory that receivers may be reading.
+    pub(super) fn withdraw_revoked(&mut self) {
+        if std::mem::take(&mut self.core.withdraws) {
+            self.withdraw_all();
+        }
     }
 
     /// The launcher says that this rank is gone and the job goes on: what has arrived from it still counts.
@@ -54,12 +91,19 @@ impl Engine {
 
     /// A communicator of this rank has come to be.
     pub(crate) fn add_group(&mut self, context: u64, members: Arc<[usize]>) {
-        self.groups.insert(context, Group { members, reported: Vec::new(), checked_at: 0, is_deserted: false });
+        self.core.add_group(context, members, &mut NoBuffers);
+        self.withdraw_revoked();
+    }
+
+    /// A communicator is revoked together with another one from now on.
+    pub(crate) fn serve(&mut self, context: u64, parent: u64) {
+        self.core.serve(context, parent, &mut NoBuffers);
+        self.withdraw_revoked();
     }
 
     /// Nobody holds the communicator any more.
     pub(crate) fn remove_group(&mut self, context: u64) {
-        self.groups.remove(&context);
+        self.core.remove_group(context);
     }
 
     /// Ends what waits for peers that have been gone for long enough.
@@ -99,7 +143,7 @@ impl Engine {
     /// or all others are gone. What this rank sends to itself is no reason to wait: whoever would send it may be the one
     /// that waits.
     pub(super) fn wildcard_error(&mut self, context: u64, operation: &'static str) -> Option<Error> {
-        let group = self.groups.get_mut(&context)?;
+        let group = self.core.groups.get_mut(&context)?;
         if group.checked_at == self.counted {
             return group.is_deserted.then_some(Error::NobodyLeft { operation });
         }

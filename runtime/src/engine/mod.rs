@@ -12,6 +12,7 @@ mod inbox;
 pub(crate) mod one_sided;
 pub(crate) mod operation;
 mod outbox;
+mod revoked;
 mod table;
 pub(crate) mod tasks;
 #[cfg(test)]
@@ -31,10 +32,10 @@ use crate::{
 };
 use core::Core;
 pub(crate) use core::Found;
-use departures::{Departed, Group};
+use departures::Departed;
 use inbox::Inbox;
 use operation::{Buffers, Envelope, OwnedBuffer};
-use rustc_hash::FxHashMap;
+pub(crate) use revoked::{LAST, collectives_of, words_of};
 use std::{
     os::fd::OwnedFd,
     sync::Arc,
@@ -89,8 +90,6 @@ pub(crate) struct Engine {
     counted: usize,
     /// A wildcard receive may wait in vain: to be looked at after the next progress, which may bring its message.
     doubtful_wildcards: bool,
-    /// By the context of its point-to-point messages, who is in a communicator.
-    groups: FxHashMap<u64, Group>,
     /// How long a departure is kept back: where a launcher watches, it knows the cause and ends the job.
     keep_back: Duration,
     /// Set once: every later call fails with it.
@@ -145,7 +144,6 @@ impl Engine {
             uncounted: 0,
             counted: 0,
             doubtful_wildcards: false,
-            groups: FxHashMap::default(),
             keep_back,
             fatal: None,
             unflushed: false,
@@ -319,6 +317,7 @@ impl Engine {
                 moved |= transport.poll(&mut inbox)?;
             }
         }
+        self.withdraw_revoked();
         if !self.core.fetches.is_empty() {
             moved |= self.fetch(buffers);
         }

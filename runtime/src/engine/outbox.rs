@@ -75,8 +75,10 @@ impl Engine {
 
     fn hand_over_first(&mut self, peer: usize, id: OperationId, buffers: &mut dyn Buffers) -> Result<Handed> {
         let Route { transport, .. } = &mut self.routes.routes[self.routes.to[peer]];
-        // Gone: its call has given up before it went out.
-        let Some(send) = self.core.sends.get_mut(&id) else { return Ok(Handed::All) };
+        // Gone, or ended: its call has given up before it went out, or its communicator is revoked.
+        let Some(send) = self.core.sends.get_mut(&id).filter(|send| send.done.is_none()) else {
+            return Ok(Handed::All);
+        };
         let (mut header, path, total) = (send.header, send.path, send.total());
         let recorder = self.recorder.as_deref().map(|recorder| (recorder, trace::now()));
         if header.kind == Kind::Eager as u8 {
@@ -112,7 +114,9 @@ impl Engine {
 
     fn hand_over_pieces(&mut self, peer: usize, id: OperationId, buffers: &mut dyn Buffers) -> Result<Handed> {
         let Route { transport, limits, .. } = &mut self.routes.routes[self.routes.to[peer]];
-        let Some(send) = self.core.sends.get_mut(&id) else { return Ok(Handed::All) };
+        let Some(send) = self.core.sends.get_mut(&id).filter(|send| send.done.is_none()) else {
+            return Ok(Handed::All);
+        };
         let Some(receiver) = send.receiver else { return Ok(Handed::All) };
         let start = send.sent;
         let mut sent = start;

@@ -362,9 +362,10 @@ impl Runtime {
     }
 
     /// Makes progress until `ready` finds something in memory that peers change without a record, or until `deadline`:
-    /// then `None`.
+    /// then `None`. `context`: the communicator that all this is about; it ends when that is revoked.
     pub(crate) fn wait_for_memory<R>(
         &self,
+        context: u64,
         activity: Activity,
         deadline: Option<Instant>,
         mut ready: impl FnMut() -> Option<R>,
@@ -380,6 +381,7 @@ impl Runtime {
             if let Some(found) = ready() {
                 return Ok(Some(found));
             }
+            engine.check_open(context)?;
             let left = deadline.map_or(LONGEST_SLEEP, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return Ok(None);

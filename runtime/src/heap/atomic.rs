@@ -200,7 +200,7 @@ impl HeapBuffer<u64> {
     /// progress meanwhile.
     ///
     /// # Errors
-    /// [`Error::SignalTimeout`] when it is not within `timeout`; when the job ends. A signal says nothing of who raises
+    /// [`Error::SignalTimeout`] when it is not within `timeout`; when the heap's communicator is revoked; when the job ends. A signal says nothing of who raises
     /// it, so that without a limit a rank that is lost is waited for as long as the job goes on.
     pub fn wait_signal(&self, index: usize, wanted: Compare, timeout: Option<Duration>) -> Result<u64> {
         let at = self.word(index, "HeapBuffer::wait_signal")?;
@@ -209,7 +209,7 @@ impl HeapBuffer<u64> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let ready = || Some(look()).filter(|value| wanted.holds(*value));
         let runtime = self.heap().communicator.runtime();
-        let found = runtime.wait_for_memory(Activity::Signal, deadline, ready)?;
+        let found = runtime.wait_for_memory(self.heap().communicator.context(), Activity::Signal, deadline, ready)?;
         found.ok_or_else(|| Error::SignalTimeout {
             rank: self.heap().communicator.rank(),
             index,

@@ -303,6 +303,18 @@ impl<R, M> Matcher<R, M> {
         }
     }
 
+    /// Takes out everything that waits in a context, receives and messages.
+    pub(crate) fn take_all(&mut self, context: u64) -> (Vec<R>, Vec<Unexpected<M>>) {
+        let (mut receives, mut messages) = (Vec::new(), Vec::new());
+        if let Some(queues) = self.queues_mut(context) {
+            queues.take_every_posted(|_| true, &mut receives);
+            let tickets: Vec<Ticket> = queues.unexpected.iter().map(|(ticket, _)| ticket).collect();
+            messages.extend(tickets.into_iter().filter_map(|ticket| Some(queues.unexpected.remove(ticket)?.1)));
+            self.drop_if_empty(context);
+        }
+        (receives, messages)
+    }
+
     /// A receive waits. The caller has tried [`Matcher::take`] before.
     pub(crate) fn post(&mut self, context: u64, pattern: Pattern, receive: R) -> Ticket {
         let number = self.number();

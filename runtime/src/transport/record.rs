@@ -37,6 +37,8 @@ pub(crate) enum Kind {
     Agree = 13,
     /// Messages that cost `total` bytes have been matched, and `id` further messages may be announced.
     Credit = 14,
+    /// The communicator `context` is revoked, by rank `id` of the world; `tag` 1 answers a rank that has said so.
+    Revoke = 15,
 }
 
 impl Kind {
@@ -56,6 +58,7 @@ impl Kind {
             12 => Kind::Answer,
             13 => Kind::Agree,
             14 => Kind::Credit,
+            15 => Kind::Revoke,
             _ => return None,
         })
     }
@@ -151,7 +154,7 @@ mod tests {
     #[test]
     fn only_the_known_kinds_are_understood() {
         for byte in 0..=255 {
-            let known = (1..=14).contains(&byte).then_some(byte);
+            let known = (1..=15).contains(&byte).then_some(byte);
             assert_eq!(Kind::from_byte(byte).map(|kind| kind as u8), known);
         }
     }

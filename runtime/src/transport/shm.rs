@@ -478,6 +478,7 @@ mod tests {
             Kind::Data,
             Kind::Abandon,
             Kind::Credit,
+            Kind::Revoke,
         ] {
             for length in [0, 1, INLINE - 1, INLINE, INLINE + 1, 100] {
                 let total = if kind == Kind::Eager { length as u64 } else { u64::MAX - 1 };

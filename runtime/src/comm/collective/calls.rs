@@ -12,8 +12,9 @@ use crate::{
     config::{Snapshot, keys},
     element::{self, Element, Signature},
     engine::{
-        Engine,
+        Engine, collectives_of,
         operation::{Landing, NoBuffers, OperationId},
+        words_of,
     },
     error::{Error, Result},
     matching::Pattern,
@@ -31,9 +32,6 @@ use std::{
     },
     time::Duration,
 };
-
-/// Turns the context of a communicator's messages into that of its words.
-const WORDS: u64 = 0x6361_6c6c_7300_0000;
 
 /// How many calls are remembered: others may be that many behind and still learn that they differ.
 const REMEMBERED: usize = 32;
@@ -174,7 +172,7 @@ impl Calls {
             limit: snapshot.get(keys::COLLECTIVES_TIMEOUT),
         };
         let (verdict, book, own) = (OnceLock::new(), Mutex::default(), AtomicU64::new(0));
-        Calls { context: context | 1, members, rank, patience, verdict, book, own }
+        Calls { context: collectives_of(context), members, rank, patience, verdict, book, own }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -247,12 +245,13 @@ impl Calls {
     /// Takes in what others have said.
     ///
     /// # Errors
-    /// The verdict, once there is one.
+    /// That the communicator is revoked; the verdict, once there is one.
     pub(super) fn hear(&self, engine: &mut Engine) -> Result<()> {
+        engine.check_open(self.context)?;
         if let Some(verdict) = self.verdict.get() {
             return Err(verdict.clone());
         }
-        let context = self.context ^ WORDS;
+        let context = words_of(self.context);
         let oldest = |engine: &Engine| engine.early(context).next();
         while let Some((source, tag)) = oldest(engine) {
             let pattern = Pattern { source: Some(source), tag: Some(tag) };
@@ -341,7 +340,7 @@ impl Calls {
     fn tell(&self, engine: &mut Engine, word: &Word) {
         let bytes = word.encode();
         let header = Header {
-            context: self.context ^ WORDS,
+            context: words_of(self.context),
             total: bytes.len() as u64,
             signature: u8::signature().0,
             ..Header::new(Kind::Eager)
@@ -376,6 +375,11 @@ impl Calls {
 
     /// The communicator is dropped: says so if it was used wrongly and no call has said it.
     pub(in crate::comm) fn last_look(&self, engine: &mut Engine) {
+        if engine.check_open(self.context).is_err() {
+            // Words that were arriving: `hear` takes none any more.
+            self.book().arriving.drain(..).for_each(|id| engine.abandon_receive(id));
+            return;
+        }
         let told = self.verdict.get().is_some();
         let stray = Self::stray(&mut self.book(), engine, self.context);
         let problem = match (self.hear(engine), stray) {

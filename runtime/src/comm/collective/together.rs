@@ -151,18 +151,18 @@ impl Together<'_> {
     /// Waits until `ready`; `missing` says of a rank whether it has yet to come.
     ///
     /// # Errors
-    /// [`Error::CallMismatch`] on all ranks when their calls do not fit together; when a missing rank is lost or has left, or
-    /// has been waited for longer than `collectives.timeout`.
+    /// [`Error::CallMismatch`] on all ranks when their calls do not fit together; when a rank is lost, or a missing one has
+    /// left or has been waited for longer than `collectives.timeout`.
     pub fn wait(&mut self, missing: impl Fn(usize) -> bool, mut ready: impl FnMut() -> bool) -> Result<()> {
         let runtime = self.communicator.runtime();
         if runtime.wait_shortly(&mut ready) {
             return Ok(());
         }
-        let activity = self.flight.activity();
+        let (context, activity) = (self.communicator.context(), self.flight.activity());
         let _span = runtime.span(What::Call(activity));
         loop {
             let deadline = Some(Instant::now() + LOOK);
-            if runtime.wait_for_memory(activity, deadline, || ready().then_some(()))?.is_some() {
+            if runtime.wait_for_memory(context, activity, deadline, || ready().then_some(()))?.is_some() {
                 return Ok(());
             }
             let mut engine = runtime.lock();
@@ -173,11 +173,12 @@ impl Together<'_> {
                 self.communicator.send_off(&error);
                 return Err(error);
             }
-            for peer in &self.flight.absent {
-                // It may have come and left since we looked.
+            for (rank, peer) in self.communicator.inner.members.iter().enumerate() {
+                // One that is missing may have come and left since we looked. One that is not may have left in order after
+                // its part; if it is lost, it may have died in the middle of it, and nothing in the memory tells.
                 if let Err(error) = engine.check(*peer, "a collective")
                     && !ready()
-                    && self.communicator.inner.members.iter().position(|world| world == peer).is_some_and(&missing)
+                    && (missing(rank) || matches!(error, Error::PeerLost { .. }))
                 {
                     return Err(error);
                 }

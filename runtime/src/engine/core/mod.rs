@@ -10,10 +10,12 @@ use receiving::Arrival;
 pub(crate) use receiving::Found;
 
 use super::{
+    departures::Group,
     direct::{Fetch, Offer},
     flow::{Flow, Overdrawn},
     one_sided::OneSided,
     operation::{Buffers, Early, EarlyBody, Envelope, OperationId, Receiving, Sending},
+    revoked::{REVOKED, Revocations},
     table::Table,
 };
 use crate::{
@@ -45,8 +47,8 @@ pub(crate) struct Core {
     pub(crate) matcher: Matcher<OperationId, Early>,
     pub(crate) sends: FxHashMap<OperationId, Sending>,
     pub(crate) receives: Table<Receiving>,
-    /// Receives whose sender gave up, with the peer and the bytes that it had sent before and that have not come yet.
-    draining: FxHashMap<OperationId, (usize, u64)>,
+    /// Receives that are over before their message is.
+    draining: FxHashMap<OperationId, Draining>,
     pub(crate) peers: Vec<Peer>,
     pub(crate) one_sided: OneSided,
     /// Messages that are being copied out of their senders' memory.
@@ -60,8 +62,23 @@ pub(crate) struct Core {
     pub(crate) counters: Vec<PeerCounters>,
     /// The world is being dropped.
     leaving: bool,
+    /// By the context of its point-to-point messages, who is in a communicator.
+    pub(in crate::engine) groups: FxHashMap<u64, Group>,
+    pub(in crate::engine) revocations: Revocations,
+    /// Sends of communicators that are revoked have been ended while their receivers may be reading their bytes.
+    pub(in crate::engine) withdraws: bool,
     /// Counts everything that may end a wait, so that a waiting call looks only when there is news.
     pub(crate) news: u64,
+}
+
+/// A message that still comes for a receive that is over: its sender gave up, or its communicator is revoked.
+#[derive(Debug)]
+struct Draining {
+    peer: usize,
+    /// Bytes that have not come yet.
+    missing: u64,
+    /// Bytes of the whole message, as long as its sender may still give up.
+    total: Option<u64>,
 }
 
 /// What is on its way to a peer and how much may be.
@@ -79,6 +96,11 @@ pub(crate) struct Peer {
 impl Peer {
     fn new(window: usize) -> Self {
         Peer { outgoing: VecDeque::new(), held: VecDeque::new(), flow: Flow::new(window), gone: false }
+    }
+
+    /// Whether nothing reaches it any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone
     }
 
     /// Whether nothing waits that a new message must not overtake.
@@ -105,6 +127,9 @@ impl Core {
             window,
             counters: vec![PeerCounters::default(); size],
             leaving: false,
+            groups: FxHashMap::default(),
+            revocations: Revocations::default(),
+            withdraws: false,
             news: 0,
         }
     }
@@ -124,7 +149,7 @@ impl Core {
         self.peers[peer].outgoing.push_back(outgoing);
     }
 
-    fn reply(&mut self, peer: usize, header: Header) {
+    pub(in crate::engine) fn reply(&mut self, peer: usize, header: Header) {
         self.enqueue(peer, Outgoing::Record(header));
     }
 
@@ -141,11 +166,16 @@ impl Core {
         let total = usize::try_from(header.total).map_err(|_| corrupt("a length beyond this machine"))?;
         let signature = Signature(header.signature);
         let envelope = Envelope { source: peer, tag: header.tag, bytes: total };
-        match Kind::from_byte(header.kind).ok_or_else(|| corrupt("unknown kind"))? {
+        let kind = Kind::from_byte(header.kind).ok_or_else(|| corrupt("unknown kind"))?;
+        if kind == Kind::Eager && payload.len() != total {
+            return Err(corrupt("an eager message of another length than announced"));
+        }
+        if let (Kind::Eager | Kind::RequestToSend, Some(by)) = (kind, self.revocations.by(header.context)) {
+            self.comes_too_late(peer, header, by);
+            return Ok(());
+        }
+        match kind {
             Kind::Eager => {
-                if payload.len() != total {
-                    return Err(corrupt("an eager message of another length than announced"));
-                }
                 self.counters[peer].received.eager.add(total);
                 if self.take_awaited(envelope, (header.context, signature), payload, buffers) {
                     self.matched(peer, total);
@@ -192,7 +222,11 @@ impl Core {
             Kind::Discard => {
                 self.peers[peer].flow.answered().map_err(overdrawn)?;
                 self.release(peer);
-                self.finish_send(header.id, Ok(()));
+                let result = match header.tag {
+                    REVOKED => Err(Error::Revoked { by: total }),
+                    _ => Ok(()),
+                };
+                self.finish_send(header.id, result);
             }
             Kind::Credit => {
                 self.peers[peer].flow.returned(header.total).map_err(overdrawn)?;
@@ -200,6 +234,7 @@ impl Core {
                 self.release(peer);
             }
             Kind::Data => self.take_piece(peer, header, payload, buffers)?,
+            Kind::Revoke => self.hear_revoked(peer, header, buffers)?,
             Kind::Abandon => self.lose_rest(peer, header.id, header.tag, buffers)?,
             Kind::Put | Kind::Update | Kind::Get | Kind::Answer => {
                 let mut parcels = Vec::new();
@@ -240,7 +275,7 @@ impl Core {
     }
 
     /// An eager message has met its receive: the sender learns of it now and then.
-    fn matched(&mut self, peer: usize, bytes: usize) {
+    pub(in crate::engine) fn matched(&mut self, peer: usize, bytes: usize) {
         if let Some(cost) = self.peers[peer].flow.matched(bytes) {
             self.reply(peer, Header { total: cost, ..Header::new(Kind::Credit) });
         }
@@ -270,6 +305,12 @@ impl Core {
         }
     }
 
+    /// Whether nothing is still to come for receives that are over.
+    #[cfg(test)]
+    pub(crate) fn is_drained(&self) -> bool {
+        self.draining.is_empty()
+    }
+
     /// Nothing more comes from or reaches `peer`: everything that waits for it ends with this error.
     pub(crate) fn fail_peer(&mut self, peer: usize, error: &Error, buffers: &mut dyn Buffers) {
         let mut receives = self.matcher.take_waiting_for(peer);
@@ -285,11 +326,12 @@ impl Core {
         for id in sends {
             self.finish_send(id, Err(error.clone()));
         }
-        self.draining.retain(|_, (source, _)| *source != peer);
+        self.draining.retain(|_, draining| draining.peer != peer);
         self.fetches.retain(|fetch| fetch.peer != peer);
         self.peers[peer] = Peer { gone: true, ..Peer::new(self.window) };
         self.busy.retain(|busy| *busy != peer);
         self.stuck.retain(|stuck| *stuck != peer);
+        self.no_longer_awaits(peer, None);
         self.news += 1;
     }
 }

@@ -1,6 +1,6 @@
 //! The receiving half of the protocol: messages meet receives, and bytes land where they belong.
 
-use super::Core;
+use super::{Core, Draining};
 use crate::{
     element::{self, Signature},
     engine::{
@@ -136,6 +136,9 @@ impl Core {
 
     /// A message that was found is not received after all: it waits again at its place, or meets a receive that waits.
     pub(crate) fn put_back(&mut self, context: u64, mut found: Found, buffers: &mut dyn Buffers) {
+        if let Some(by) = self.revocations.by(context) {
+            return self.drop_found(found, by);
+        }
         let orphan = match found.message.body {
             EarlyBody::Arriving(orphan) => Some(orphan),
             _ => None,
@@ -271,10 +274,10 @@ impl Core {
         buffers: &mut dyn Buffers,
     ) -> Result<()> {
         let corrupt = |what| Error::Corrupt { peer, what };
-        if let Some((_, missing)) = self.draining.get_mut(&header.id).filter(|(source, _)| *source == peer) {
+        if let Some(draining) = self.draining.get_mut(&header.id).filter(|draining| draining.peer == peer) {
             let late = || corrupt("a piece of a message after all that it had sent");
-            *missing = missing.checked_sub(skip(payload) as u64).ok_or_else(late)?;
-            if *missing == 0 {
+            draining.missing = draining.missing.checked_sub(skip(payload) as u64).ok_or_else(late)?;
+            if draining.missing == 0 {
                 self.draining.remove(&header.id);
             }
             return Ok(());
@@ -327,18 +330,46 @@ impl Core {
         buffers: &mut dyn Buffers,
     ) -> Result<()> {
         let corrupt = |what| Error::Corrupt { peer, what };
+        let longer = || corrupt("a message longer than what it sent");
+        if let Some(draining) = self.draining.get_mut(&id).filter(|draining| draining.peer == peer)
+            && let Some(total) = draining.total.take()
+        {
+            let unsent = total.checked_sub(sent);
+            draining.missing = unsent.and_then(|unsent| draining.missing.checked_sub(unsent)).ok_or_else(longer)?;
+            if draining.missing == 0 {
+                self.draining.remove(&id);
+            }
+            return Ok(());
+        }
         let arriving = self.receives.get(id).and_then(|receive| receive.arriving.as_deref());
         let Some(arriving) = arriving.filter(|arriving| arriving.is_asked_of(peer)) else {
             return Err(corrupt("the end of a message that it did not announce"));
         };
         let received = arriving.coverage.received() as u64;
-        let missing = sent.checked_sub(received).ok_or_else(|| corrupt("a message longer than what it sent"))?;
+        let missing = sent.checked_sub(received).ok_or_else(longer)?;
         if missing > 0 {
-            self.draining.insert(id, (peer, missing));
+            self.draining.insert(id, Draining { peer, missing, total: None });
         }
         let reason = format!("rank {peer} gave up sending a message that was under way");
         self.finish_receive(id, Err(Error::Aborted { reason }), buffers);
         Ok(())
+    }
+
+    /// A receive is about to end although its message arrives: what still comes of it is for nobody.
+    pub(in crate::engine) fn drain(&mut self, id: OperationId, by: usize) {
+        if let Some(at) = self.fetches.iter().position(|fetch| fetch.id == id) {
+            if let Some(fetch) = self.fetches.remove(at) {
+                self.turn_down(fetch.peer, fetch.sender, by);
+            }
+            return;
+        }
+        let Some(arriving) = self.receives.get(id).and_then(|receive| receive.arriving.as_deref()) else { return };
+        // Of one that arrives in another receive that one takes the rest.
+        if arriving.from.is_none() {
+            let (peer, total) = (arriving.envelope.source, arriving.envelope.bytes as u64);
+            let missing = total - arriving.coverage.received() as u64;
+            self.draining.insert(id, Draining { peer, missing, total: Some(total) });
+        }
     }
 
     /// All of a message that was announced is here.

@@ -31,9 +31,9 @@ impl Core {
     }
 
     /// Lets go what the peer's credit allows, in order.
-    pub(super) fn release(&mut self, peer: usize) {
+    pub(in crate::engine) fn release(&mut self, peer: usize) {
         while let Some(&id) = self.peers[peer].held.front() {
-            if let Some(send) = self.sends.get_mut(&id) {
+            if let Some(send) = self.sends.get_mut(&id).filter(|send| send.done.is_none()) {
                 let flow = &mut self.peers[peer].flow;
                 if send.path.is_eager() && flow.try_send(send.total()) {
                     send.header.kind = Kind::Eager as u8;
@@ -80,7 +80,7 @@ impl Core {
 
     pub(crate) fn finish_send(&mut self, id: OperationId, result: Result<()>) {
         self.news += 1;
-        let Some(send) = self.sends.get_mut(&id) else { return };
+        let Some(send) = self.sends.get_mut(&id).filter(|send| send.done.is_none()) else { return };
         if send.detached {
             self.sends.remove(&id);
         } else {
@@ -95,7 +95,14 @@ impl Core {
             send.detached = true;
             return;
         }
-        let Some(send) = self.sends.remove(&id).filter(|send| send.done.is_none()) else { return };
+        self.stop_send(id);
+        let Some(send) = self.sends.remove(&id) else { return };
+        self.release(send.peer);
+    }
+
+    /// A send will not go on: gives back what it has reserved, and tells a receiver that waits for the rest.
+    pub(in crate::engine) fn stop_send(&mut self, id: OperationId) {
+        let Some(send) = self.sends.get(&id).filter(|send| send.done.is_none()) else { return };
         let flow = &mut self.peers[send.peer].flow;
         match (send.stage, send.receiver) {
             (Stage::Queued, _) if send.header.kind == Kind::Eager as u8 => flow.take_back(send.total()),
@@ -108,6 +115,5 @@ impl Core {
             // When the receiver asks for it, it will hear that nothing comes.
             (Stage::Gone, None) | (Stage::Held, _) => {}
         }
-        self.release(send.peer);
     }
 }

@@ -3,6 +3,7 @@
 mod awaited;
 mod flow;
 mod giving_up;
+mod revoked;
 
 use super::{
     core::{Core, Outgoing},
