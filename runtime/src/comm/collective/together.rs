@@ -151,8 +151,8 @@ impl Together<'_> {
     /// Waits until `ready`; `missing` says of a rank whether it has yet to come.
     ///
     /// # Errors
-    /// [`Error::CallMismatch`] on all ranks when their calls do not fit together; when a missing rank is lost or has left, or
-    /// has been waited for longer than `collectives.timeout`.
+    /// [`Error::CallMismatch`] on all ranks when their calls do not fit together; when a rank is lost, or a missing one has
+    /// left or has been waited for longer than `collectives.timeout`.
     pub fn wait(&mut self, missing: impl Fn(usize) -> bool, mut ready: impl FnMut() -> bool) -> Result<()> {
         let runtime = self.communicator.runtime();
         if runtime.wait_shortly(&mut ready) {
@@ -173,11 +173,12 @@ impl Together<'_> {
                 self.communicator.send_off(&error);
                 return Err(error);
             }
-            for peer in &self.flight.absent {
-                // It may have come and left since we looked.
+            for (rank, peer) in self.communicator.inner.members.iter().enumerate() {
+                // One that is missing may have come and left since we looked. One that is not may have left in order after
+                // its part; if it is lost, it may have died in the middle of it, and nothing in the memory tells.
                 if let Err(error) = engine.check(*peer, "a collective")
                     && !ready()
-                    && self.communicator.inner.members.iter().position(|world| world == peer).is_some_and(&missing)
+                    && (missing(rank) || matches!(error, Error::PeerLost { .. }))
                 {
                     return Err(error);
                 }

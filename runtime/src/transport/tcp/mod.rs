@@ -110,16 +110,22 @@ pub(crate) fn listen(addresses: &[IpAddr]) -> Result<(TcpListener, Vec<SocketAdd
     Ok((listener, addresses.iter().map(|address| SocketAddr::new(*address, port)).collect()))
 }
 
+/// The largest record and the largest piece of a message, in bytes, with a read buffer and a window of so many.
+fn lengths(buffer: usize, window: usize) -> (usize, usize) {
+    // Several records must fit into the window, and a whole message, unlike a piece, into the read buffer.
+    let largest = (buffer / 2).min(window / 4).max(1024);
+    // Pieces go past the read buffer if it holds whatever does not.
+    let piece = if buffer < 2 * lane::DIRECT { largest } else { (window / 4).min(1 << 20).max(largest) };
+    (largest, piece)
+}
+
 impl Tcp {
     pub(crate) fn new(settings: Settings, listener: TcpListener, poller: Arc<OwnedFd>) -> Result<Self> {
         let size = settings.addresses.len();
         let slots = size * settings.lanes;
         let welcome = Welcome::new(&settings, listener, poller.clone(), settings.first_token + slots as u64)?;
         let Settings { buffer, window, .. } = settings;
-        // Several records must fit into the window, and a whole message, unlike a piece, into the read buffer.
-        let largest = (buffer / 2).min(window / 4).max(1024);
-        // Pieces go past the read buffer if it holds whatever does not.
-        let piece = if buffer < 2 * lane::DIRECT { largest } else { (window / 4).clamp(largest, 1 << 20) };
+        let (largest, piece) = lengths(buffer, window);
         let sizes = Sizes { buffer, window, again: !settings.reconnect.is_zero(), largest, piece };
         Ok(Tcp {
             slots: (0..slots).map(|_| None).collect(),
