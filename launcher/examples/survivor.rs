@@ -6,6 +6,9 @@
 //! `survivor chain MILLISECONDS`: the last rank kills itself at that time. Of the others one waits for it, and the others wait
 //! for each other; they go on without it, and add up their ranks.
 //!
+//! `survivor sums MILLISECONDS RANK CALL ELEMENTS`: all ranks make this collective call (`all_reduce`, `broadcast` from the
+//! rank that dies, `barrier`) over and over until RANK kills itself at that time; then they go on without it and add up.
+//!
 //! `survivor compute SECONDS MEGABYTES`: rank 1 computes for that long while rank 0 sends it more than the network holds.
 
 use spmd::prelude::*;
@@ -18,8 +21,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     match arguments.get(1).map(String::as_str) {
         Some("shrink") => shrink(&world, &arguments[2..]),
         Some("chain") => chain(&world, Duration::from_millis(arguments[2].parse()?)),
+        Some("sums") => sums(&world, &arguments[2..]),
         Some("compute") => compute(&world, arguments[2].parse()?, arguments[3].parse()?),
-        _ => Err("survivor shrink|chain|compute".into()),
+        _ => Err("survivor shrink|chain|sums|compute".into()),
     }
 }
 
@@ -84,6 +88,37 @@ fn chain(world: &World, death: Duration) -> Result<(), Box<dyn std::error::Error
     left.all_reduce(&mut sum, Sum)?;
     let members: Vec<usize> = (0..left.size()).map(|member| left.world_rank(member)).collect();
     println!("rank {rank} of {members:?}: {}", sum[0]);
+    Ok(())
+}
+
+fn sums(world: &World, arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
+    let [after, victim, call, elements] = arguments else { return Err("MILLISECONDS RANK CALL ELEMENTS".into()) };
+    let (after, victim, elements) = (Duration::from_millis(after.parse()?), victim.parse()?, elements.parse()?);
+    if world.rank() == victim {
+        std::thread::spawn(move || die_after(after));
+    }
+    let comm = world.communicator();
+    let mut data = vec![0_u64; elements];
+    let mut once = || -> Result<(), Error> {
+        match call.as_str() {
+            "all_reduce" => comm.all_reduce(&mut data, Sum)?,
+            "broadcast" => comm.broadcast(&mut data, victim)?,
+            _ => comm.barrier()?,
+        }
+        Ok(())
+    };
+    let error = loop {
+        if let Err(error) = once() {
+            break error;
+        }
+    };
+    if !error.is_loss() {
+        return Err(error.into());
+    }
+    let left = comm.shrink()?;
+    let mut sum = [world.rank()];
+    left.all_reduce(&mut sum, Sum)?;
+    println!("rank {}: {}", world.rank(), sum[0]);
     Ok(())
 }
 

@@ -62,6 +62,45 @@ fn ranks_that_wait_for_those_that_have_heard_of_a_death_are_woken_and_go_on_with
 }
 
 #[test]
+fn a_rank_that_dies_anywhere_in_a_collective_is_noticed_by_all() {
+    let place = Place::new();
+    let program = example_program("survivor");
+    for transport in ["shm", "tcp"] {
+        for (call, elements) in [
+            ("all_reduce", "1"),
+            ("all_reduce", "50000"),
+            ("all_reduce", "1000000"),
+            ("broadcast", "2000000"),
+            ("barrier", "0"),
+        ] {
+            for (after, victim) in [("40", "1"), ("150", "3")] {
+                let allow = format!("transport.allow={transport}");
+                let mut command = place.rsrun();
+                command.args([
+                    "--on-failure",
+                    "continue",
+                    "--timeout",
+                    "60",
+                    "--set",
+                    &allow,
+                    "--oversubscribe",
+                    "-n",
+                    "4",
+                ]);
+                let ended = finish(start(command.arg(&program).args(["sums", after, victim, call, elements])));
+                let what = format!("{transport}, {call} of {elements}, rank {victim} after {after} ms: {ended:?}");
+                assert_eq!(ended.code, Some(137), "{what}");
+                let victim: usize = victim.parse().unwrap();
+                let left = (0..4).filter(|rank| *rank != victim);
+                let expected: Vec<String> = left.map(|rank| format!("rank {rank}: {}", 6 - victim)).collect();
+                assert_eq!(ended.lines(), expected, "{what}");
+            }
+        }
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
 fn a_rank_that_computes_longer_than_the_heartbeat_is_not_lost() {
     let place = Place::new();
     let program = example_program("survivor");
