@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{LENGTHS, long_enough_to_leave, on, pattern, with_a_small_window, without_hanging};
+use common::{LENGTHS, long_enough_to_leave, on, on_every_transport, pattern, with_a_small_window, without_hanging};
 use spmd::{local::Cluster, prelude::*};
 
 #[test]
@@ -179,6 +179,40 @@ fn a_quiet_rank_is_heard_among_those_that_flood() {
                     comm.send(&[1_u8; 8], 0, 3)
                 }
             }
+        });
+    });
+}
+
+/// Memory of this process in bytes.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[test]
+fn messages_of_communicators_that_are_dropped_take_no_memory() {
+    const LENGTH: usize = 1 << 20;
+    without_hanging("messages that nobody will receive", || {
+        on_every_transport(3, |world| {
+            let comm = world.communicator();
+            let (left, right) = ((comm.rank() + 2) % 3, (comm.rank() + 1) % 3);
+            let before = resident();
+            for round in 0..400 {
+                let other = comm.duplicate()?;
+                // Announced messages, whose bytes wait at the sender, and whole ones in turn.
+                drop(other.isend(vec![7_u8; if round % 2 == 0 { LENGTH } else { 1000 }], right, 0)?);
+                let mut token = [0_u8];
+                comm.send_receive(&[1_u8], right, 1, &mut token, left, 1)?;
+                // What was sent before on the way to this rank is here; nobody receives it.
+                assert!(other.iprobe(left, 0)?.is_some());
+            }
+            // All three ranks together would keep 600 MB.
+            let more = resident().saturating_sub(before);
+            assert!(more < 200 * LENGTH, "{} MB more than before", more >> 20);
+            let mut got = vec![0_u8; 2000];
+            comm.send_receive(&pattern(2000, comm.rank()), right, 2, &mut got, left, 2)?;
+            assert_eq!(got, pattern(2000, left));
+            Ok(())
         });
     });
 }

@@ -184,7 +184,8 @@ impl<T: Element> Handled for SendRequest<T> {
 impl<T: Element> Request for SendRequest<T> {}
 
 /// A receive under way. Dropping it withdraws it: its message goes to the next receive, at its old place, even if it is
-/// arriving or has arrived.
+/// arriving or has arrived. Only a message that did not fit (too long, another type) has ended with this receive, whose
+/// error nobody has seen then.
 #[derive(Debug)]
 #[must_use = "a message is received only after wait or test"]
 pub struct RecvRequest<T: Element> {

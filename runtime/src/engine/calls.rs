@@ -186,7 +186,7 @@ impl Engine {
         buffers: &mut dyn Buffers,
     ) -> Result<OperationId> {
         if let Some(by) = self.core.revocations.by(context) {
-            self.core.drop_found(found, by);
+            self.core.drop_found(found, Some(by));
             return Err(Error::Revoked { by });
         }
         match &self.fatal {

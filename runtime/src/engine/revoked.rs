@@ -112,10 +112,15 @@ impl Core {
         }
     }
 
-    /// Nobody holds the communicator any more.
+    /// Nobody holds the communicator any more: messages that wait in it, which no receive can meet, go, so that they neither
+    /// take memory nor use up their senders' credit for ever.
     pub(crate) fn remove_group(&mut self, context: u64) {
         if let Some(group) = self.groups.remove(&context) {
             self.forget_if_over(group.root);
+        }
+        let (_, early) = self.matcher.take_all(context);
+        for found in early {
+            self.drop_found(found, None);
         }
     }
 
@@ -193,7 +198,7 @@ impl Core {
             self.counters[peer].received.eager.add(bytes);
             self.matched(peer, bytes);
         } else {
-            self.turn_down(peer, header.id, by);
+            self.turn_down(peer, header.id, Some(by));
         }
         let has_last = |revoked: &Revoked| revoked.has_last;
         if header.tag == LAST && self.revocations.revoked.get(&header.context).is_some_and(has_last) {
@@ -268,12 +273,13 @@ impl Core {
             }
         }
         for found in early {
-            self.drop_found(found, by);
+            self.drop_found(found, Some(by));
         }
     }
 
-    /// A message that no receive will meet: its sender is told, or gets its credit back.
-    pub(super) fn drop_found(&mut self, found: Found, by: usize) {
+    /// A message that no receive will meet: its sender is told, or gets its credit back. `by`: who has revoked its
+    /// communicator, if anybody has.
+    pub(super) fn drop_found(&mut self, found: Found, by: Option<usize>) {
         let Found { source, message, .. } = found;
         match message.body {
             EarlyBody::Here(_) => {
@@ -297,9 +303,10 @@ impl Core {
         }
     }
 
-    /// Tells the sender of an announced message that its communicator is revoked.
-    pub(super) fn turn_down(&mut self, peer: usize, sender: OperationId, by: usize) {
-        self.reply(peer, Header { id: sender, tag: REVOKED, total: by as u64, ..Header::new(Kind::Discard) });
+    /// Tells the sender of an announced message that its communicator is revoked, or that the receiver has dropped it.
+    pub(super) fn turn_down(&mut self, peer: usize, sender: OperationId, by: Option<usize>) {
+        let (tag, total) = by.map_or((0, 0), |by| (REVOKED, by as u64));
+        self.reply(peer, Header { id: sender, tag, total, ..Header::new(Kind::Discard) });
     }
 
     fn end_sends(&mut self, space: u64, by: usize) {

@@ -137,7 +137,7 @@ impl Core {
     /// A message that was found is not received after all: it waits again at its place, or meets a receive that waits.
     pub(crate) fn put_back(&mut self, context: u64, mut found: Found, buffers: &mut dyn Buffers) {
         if let Some(by) = self.revocations.by(context) {
-            return self.drop_found(found, by);
+            return self.drop_found(found, Some(by));
         }
         let orphan = match found.message.body {
             EarlyBody::Arriving(orphan) => Some(orphan),
@@ -359,7 +359,7 @@ impl Core {
     pub(in crate::engine) fn drain(&mut self, id: OperationId, by: usize) {
         if let Some(at) = self.fetches.iter().position(|fetch| fetch.id == id) {
             if let Some(fetch) = self.fetches.remove(at) {
-                self.turn_down(fetch.peer, fetch.sender, by);
+                self.turn_down(fetch.peer, fetch.sender, Some(by));
             }
             return;
         }

@@ -288,7 +288,7 @@ fn bytes_that_are_no_record_are_refused() {
 fn every_pair_of_buffer_and_window_that_can_be_set_gives_lengths() {
     for buffer in 12..=26 {
         for window in 12..=28 {
-            let (largest, piece) = super::lengths(1 << buffer, 1 << window);
+            let (largest, piece) = lengths(1 << buffer, 1 << window);
             assert!(largest >= 1024 && piece >= largest, "{buffer} {window}: {largest} {piece}");
             assert!(largest <= (1 << buffer) / 2 && piece <= (1 << window) / 4, "{buffer} {window}: {largest} {piece}");
         }
