@@ -80,7 +80,8 @@ extern "C" __global__ void exchange_signals(context_t context, u64 *word, u64 ba
     }
 }
 
-extern "C" __global__ void exchange_puts(context_t context, u8 *data, u8 *source, u64 bytes, u64 *word, u64 base, u64 rounds) {
+extern "C" __global__ void __launch_bounds__(1024)
+exchange_puts(context_t context, u8 *data, u8 *source, u64 bytes, u64 *word, u64 base, u64 rounds) {
     const u32 peer = 1 - context.rank;
     for (u64 i = base + 1; i <= base + rounds; ++i) {
         if (context.rank == 1 && !wait_signal(context, word, AT_LEAST, i, spmd::block)) return;
@@ -89,7 +90,8 @@ extern "C" __global__ void exchange_puts(context_t context, u8 *data, u8 *source
     }
 }
 
-extern "C" __global__ void exchange_small(context_t context, packet_t *slots, u8 *source, u8 *result, u64 bytes, u64 base,
+extern "C" __global__ void __launch_bounds__(1024)
+exchange_small(context_t context, packet_t *slots, u8 *source, u8 *result, u64 bytes, u64 base,
                                           u64 rounds) {
     constexpr u64 CAPACITY = 8192;
     const u32 peer = 1 - context.rank;
@@ -102,7 +104,7 @@ extern "C" __global__ void exchange_small(context_t context, packet_t *slots, u8
 }
 
 // Rank 0 puts `bytes` bytes, the blocks pieces of 1 MiB in turn; less where that would leave some idle.
-extern "C" __global__ void stream_puts(context_t context, u8 *data, u8 *source, u64 bytes) {
+extern "C" __global__ void __launch_bounds__(1024) stream_puts(context_t context, u8 *data, u8 *source, u64 bytes) {
     const u64 piece = bytes / gridDim.x < 1 << 20 ? (bytes / gridDim.x + 127) / 128 * 128 : 1 << 20;
     for (u64 at = blockIdx.x * piece; at < bytes; at += gridDim.x * piece) {
         put(context, data + at, source + at, piece < bytes - at ? piece : bytes - at, 1 - context.rank, spmd::block);
@@ -110,7 +112,7 @@ extern "C" __global__ void stream_puts(context_t context, u8 *data, u8 *source, 
 }
 
 // The first thread of every block of rank 0 raises signals as fast as it can; the proxy's message rate.
-extern "C" __global__ void flood(context_t context, u64 *word, u64 each) {
+extern "C" __global__ void __launch_bounds__(1024) flood(context_t context, u64 *word, u64 each) {
     if (context.rank != 0 || threadIdx.x != 0) return;
     for (u64 i = 0; i < each; ++i) {
         if (!signal_relaxed(context, word, 1, SIGNAL_ADD, 1)) return;
