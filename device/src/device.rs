@@ -64,7 +64,7 @@ struct Inner {
     _peers: CudaSlice<u64>,
     _copy: CudaSlice<u64>,
     // After what uses it.
-    _heap: Heap,
+    heap: Heap,
 }
 
 /// Where the heap lies.
@@ -216,7 +216,7 @@ impl Device {
             claim,
             _peers: peers,
             _copy: copy,
-            _heap: heap,
+            heap,
         };
         // Nobody puts before everybody is set up.
         inner.communicator.barrier()?;
@@ -376,7 +376,11 @@ impl Device {
         unsafe { result::memset_d8_async(claim, 0, size_of::<u32>(), self.inner.copies.cu_stream()) }
             .and_then(|()| self.inner.copies.synchronize())
             .map_err(failed("clearing an error"))?;
-        Err(Error::Kernel(KernelError { rank: self.inner.context.rank, record }))
+        let reason = match &self.inner.heap {
+            Heap::Far(far) => far.proxy().failure().map(str::to_owned),
+            Heap::Near(_) => None,
+        };
+        Err(Error::Kernel(KernelError { rank: self.inner.context.rank, record, reason }))
     }
 
     /// Asks kernels of this rank that wait to end (`true`), or lets kernels wait again.

@@ -89,13 +89,15 @@ fn hidden_by(visible: &Option<String>) -> String {
 }
 
 /// The first thing that a kernel of this rank found wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelError {
     /// The rank that found it.
     pub rank: u32,
     /// What it recorded.
     pub record: ErrorRecord,
+    /// Why the proxy has given up, where that is what went wrong.
+    pub reason: Option<String>,
 }
 
 /// `error_t` of the header.
@@ -140,7 +142,10 @@ impl fmt::Display for KernelError {
             }
             code::QUEUE => write!(f, "the NIC completed a request{of} with syndrome {detail:#x}"),
             code::STOPPED => write!(f, "the host asked kernels to end while they waited{of}"),
-            code::PROXY => write!(f, "the proxy could not carry out request {detail}{of}: see `Device::check`"),
+            code::PROXY => {
+                let reason = self.reason.as_deref().unwrap_or("it does not say why");
+                write!(f, "the proxy could not carry out request {detail}{of}: {reason}")
+            }
             other => write!(f, "error {other}{of}: detail {detail}, expected {expected}, found {found}"),
         }
     }
@@ -153,7 +158,7 @@ mod tests {
     #[test]
     fn a_timeout_names_the_word_and_both_values() {
         let record = ErrorRecord { code: 1, peer: u32::MAX, detail: 128, expected: 7, found: 6, ..Default::default() };
-        let text = KernelError { rank: 3, record }.to_string();
+        let text = KernelError { rank: 3, record, reason: None }.to_string();
         for part in ["rank 3", "offset 128", "waited for 7", "found 6", "device.wait_limit"] {
             assert!(text.contains(part), "{part} is missing: {text}");
         }
@@ -169,7 +174,7 @@ mod tests {
         let mut count = 0;
         for (name, code) in codes.filter(|(_, code)| *code != 0) {
             let record = ErrorRecord { code, ..Default::default() };
-            let text = KernelError { rank: 0, record }.to_string();
+            let text = KernelError { rank: 0, record, reason: None }.to_string();
             assert!(!text.contains(&format!("error {code}")), "ERROR_{name} has no message: {text}");
             count += 1;
         }

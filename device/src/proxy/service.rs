@@ -14,7 +14,7 @@ use spmd::{Error, Pending, Placement, Result};
 use std::{
     collections::VecDeque,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
@@ -58,6 +58,8 @@ pub struct Proxy {
     ring: Arc<Ring>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<(Counters, Result<()>)>>,
+    /// Why the thread has given up, once it has.
+    reason: Arc<OnceLock<String>>,
     /// The processor that the thread is bound to.
     processor: Option<u32>,
 }
@@ -74,7 +76,9 @@ impl Proxy {
         let ring = Arc::new(Ring::new(entries).map_err(|error| system("making the ring of a proxy", error))?);
         let stop = Arc::new(AtomicBool::new(false));
         let processor = processor(placement);
+        let reason = Arc::new(OnceLock::new());
         let worker = Worker {
+            reason: reason.clone(),
             consumer: Consumer::new(ring.clone(), 0),
             ring: ring.clone(),
             carrier,
@@ -87,13 +91,19 @@ impl Proxy {
             .name("device proxy".into())
             .spawn(move || worker.run(processor))
             .map_err(|error| system("starting the thread of a proxy", error))?;
-        Ok(Proxy { ring, stop, thread: Some(thread), processor })
+        Ok(Proxy { ring, stop, thread: Some(thread), reason, processor })
     }
 
     /// The ring, for producers.
     #[must_use]
     pub fn ring(&self) -> &Arc<Ring> {
         &self.ring
+    }
+
+    /// Why the proxy has given up, if it has: whatever was asked of it since then is not done.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        self.reason.get().map(String::as_str)
     }
 
     /// The processor that the thread is bound to, by the kernel's number; none: the kernel chooses.
@@ -146,6 +156,7 @@ struct Worker {
     pending: VecDeque<(u64, Pending)>,
     counters: Counters,
     stop: Arc<AtomicBool>,
+    reason: Arc<OnceLock<String>>,
     /// Whether it has a processor of its own.
     is_bound: bool,
 }
@@ -159,7 +170,9 @@ impl Worker {
             let _ = sched_setaffinity(None, &set);
         }
         let result = self.serve();
-        if result.is_err() {
+        if let Err(error) = &result {
+            // Before the ring says so: whoever reads there that it failed finds why.
+            let _ = self.reason.set(error.to_string());
             let failed = self.pending.front().map_or(self.consumer.next(), |(position, _)| position + 1);
             self.ring.error_word().store(failed.max(1), Ordering::Release);
         }

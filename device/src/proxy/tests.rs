@@ -323,8 +323,10 @@ fn a_request_that_cannot_be_carried_out_ends_every_producer_and_is_named() {
                     assert_eq!((record.code, record.detail, record.complete), (8, 0, 1), "ERROR_PROXY, request 0");
                 }
             }
+            let failure = proxy.failure().map(str::to_owned);
             let error = proxy.stop().unwrap_err().to_string();
             assert!(error.contains(text), "{error}");
+            assert_eq!(failure, Some(error), "before it ends, too");
         });
     }
 }
