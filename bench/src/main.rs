@@ -122,9 +122,12 @@ fn drive(plan: Plan, options: &Options) -> Result<ExitCode, Failure> {
     let folder = options.peers_folder.clone().unwrap_or_else(peers::default_folder);
     let peers = chosen(&options.peers, &folder)?;
     let time = now();
-    // The other launchers' hostfiles, as long as they run.
-    let files = tempfile::tempdir()?;
-    let hosts = options.hosts.as_ref().map(|file| Hosts::new(file, files.path())).transpose()?;
+    // The other launchers' hostfiles and their way to connect, as long as they run.
+    let files = options.hosts.is_some().then(beside_this_program).transpose()?;
+    let hosts = match (&options.hosts, &files) {
+        (Some(file), Some(folder)) => Some(Hosts::new(file, folder.path())?),
+        _ => None,
+    };
     let job = driver::Job {
         ranks,
         hosts,
@@ -153,6 +156,14 @@ fn drive(plan: Plan, options: &Options) -> Result<ExitCode, Failure> {
     let archive = if options.no_archive { None } else { options.archive.clone().or_else(archive::default_folder) };
     keep(&record, options, archive)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A folder that every host sees as it sees this program, which `/tmp` need not be.
+fn beside_this_program() -> Result<tempfile::TempDir, Failure> {
+    let own = std::env::current_exe()?;
+    let folder = own.parent().ok_or("this program lies in no folder")?;
+    let made = tempfile::Builder::new().prefix("rsbench-hosts-").tempdir_in(folder);
+    made.map_err(|error| format!("a folder for other launchers in {}: {error}", folder.display()).into())
 }
 
 /// The peers that were asked for; `all` takes those that are there.
