@@ -237,7 +237,7 @@ impl Communicator {
     /// Begins to receive at most `buffer.len()` elements; buffer and status come from [`RecvRequest::wait`].
     ///
     /// A request that is dropped gives its message to the next receive, at its old place, whether it is still to come, is
-    /// arriving, or has arrived, unless it did not fit ([`RecvRequest`](crate::RecvRequest)).
+    /// arriving, or has arrived, unless it did not fit ([`RecvRequest`]).
     ///
     /// # Errors
     /// As for [`Communicator::recv`].
