@@ -60,7 +60,9 @@ impl Lab {
         let cautious = |host: Process| {
             let mut command = Command::new("nsenter");
             command.arg(format!("--net=/proc/{}/ns/net", host.pid));
-            command.args(["sysctl", "-qw", &format!("net.ipv4.tcp_congestion_control={CONTROL}")]);
+            // Written there rather than by sysctl(8), which is a package of its own.
+            let write = format!("echo {CONTROL} > /proc/sys/net/ipv4/tcp_congestion_control");
+            command.args(["sh", "-c", &write]);
             process::run(&mut command, "")
         };
         for (index, &host) in self.state.hosts.iter().enumerate() {
