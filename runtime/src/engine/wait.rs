@@ -2,8 +2,8 @@
 
 use super::{
     Engine,
-    operation::{Buffers, NoBuffers},
     lock::Lock,
+    operation::{Buffers, NoBuffers},
 };
 use crate::error::{Context, Error, Result};
 use crate::memory::{Activity, Segment};
