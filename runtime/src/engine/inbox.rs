@@ -29,7 +29,7 @@ pub(super) struct Inbox<'a> {
 impl Sink for Inbox<'_> {
     fn record(&mut self, peer: usize, header: &Header, payload: &mut dyn Payload) -> Result<()> {
         // What waited for a lost peer has been told so: its last words find nobody.
-        if self.departed[peer].as_ref().is_some_and(|departed| departed.counted) {
+        if matches!(&self.departed[peer], Some(departed) if departed.counted) {
             return Ok(());
         }
         if header.kind == Kind::Discard as u8 && header.tag == core::LEFT {
@@ -37,6 +37,9 @@ impl Sink for Inbox<'_> {
             return self.core.turned_away(peer, header.id, error);
         }
         let Some(recorder) = self.recorder else {
+            if header.kind == Kind::Eager as u8 {
+                return self.core.whole(peer, header, payload, self.buffers);
+            }
             return self.core.record(peer, header, payload, self.buffers);
         };
         let began = trace::now();

@@ -18,6 +18,7 @@ mod table;
 pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
+pub(crate) mod vector;
 mod wait;
 
 pub(crate) use wait::{
@@ -35,13 +36,14 @@ use core::Core;
 pub(crate) use core::Found;
 use departures::Departed;
 use inbox::Inbox;
-use operation::{Buffers, Envelope, OwnedBuffer};
+use operation::{Buffers, Envelope};
 pub(crate) use revoked::{LAST, collectives_of, words_of};
 use std::{
     os::fd::OwnedFd,
     sync::Arc,
     time::{Duration, Instant},
 };
+use vector::AnyVec;
 
 /// Time between two reports of what has been counted.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -117,7 +119,7 @@ pub(crate) struct Engine {
 }
 
 /// A message that has been received, with the buffer if the receive owned it.
-pub(crate) type Received = (Envelope, Option<Box<dyn OwnedBuffer>>);
+pub(crate) type Received = (Envelope, Option<AnyVec>);
 
 /// Who is told what has been counted, and when the next time.
 struct Report {

@@ -247,6 +247,7 @@ impl Runtime {
 
     /// The engine, for a step that does not wait. A thread that panicked with the lock has left nothing half done that
     /// others rely on: operations are moved by single assignments.
+    #[inline]
     pub(crate) fn lock(&self) -> Lock<'_> {
         Lock::new(self.engine.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -167,32 +167,10 @@ impl Core {
         let signature = Signature(header.signature);
         let envelope = Envelope { source: peer, tag: header.tag, bytes: total };
         let kind = Kind::from_byte(header.kind).ok_or_else(|| corrupt("unknown kind"))?;
-        if kind == Kind::Eager && payload.len() != total {
-            return Err(corrupt("an eager message of another length than announced"));
-        }
-        if let (Kind::Eager | Kind::RequestToSend, Some(by)) = (kind, self.revocations.by(header.context)) {
-            self.comes_too_late(peer, header, by);
-            return Ok(());
-        }
         match kind {
-            Kind::Eager => {
-                self.counters[peer].received.eager.add(total);
-                if self.take_awaited(envelope, (header.context, signature), payload, buffers) {
-                    self.matched(peer, total);
-                    return Ok(());
-                }
-                let here = |payload: &mut dyn Payload| {
-                    let mut bytes = vec![0; total];
-                    payload.copy_to(&mut bytes);
-                    Early { signature, total, body: EarlyBody::Here(bytes) }
-                };
-                match self.matcher.arrive(header.context, peer, header.tag, || here(payload)) {
-                    Some((id, place)) => {
-                        self.take_whole(id, Arrival { envelope, signature, place }, payload, buffers);
-                        self.matched(peer, total);
-                    }
-                    None => self.peers[peer].flow.waits(total).map_err(overdrawn)?,
-                }
+            Kind::Eager => return self.whole(peer, header, payload, buffers),
+            Kind::RequestToSend if let Some(by) = self.revocations.by(header.context) => {
+                self.comes_too_late(peer, header, by);
             }
             Kind::RequestToSend
                 if self.leaving && self.matcher.waiting_for(header.context, peer, header.tag).is_none() =>
@@ -249,6 +227,47 @@ impl Core {
         Ok(())
     }
 
+    /// A whole message has arrived: [`Core::record`] for what nearly all records are.
+    pub(crate) fn whole(
+        &mut self,
+        peer: usize,
+        header: &Header,
+        payload: &mut dyn Payload,
+        buffers: &mut dyn Buffers,
+    ) -> Result<()> {
+        let (context, tag, signature, total) = (header.context, header.tag, Signature(header.signature), payload.len());
+        if header.total != total as u64 {
+            let what = "an eager message of another length than announced";
+            return Err(Error::Corrupt { peer, what });
+        }
+        if let Some(by) = self.revocations.by(context) {
+            self.comes_too_late(peer, header, by);
+            return Ok(());
+        }
+        self.counters[peer].received.eager.add(total);
+        let envelope = Envelope { source: peer, tag, bytes: total };
+        if self.take_awaited(envelope, (context, signature), payload, buffers) {
+            self.matched(peer, total);
+            return Ok(());
+        }
+        let mut here = || {
+            let mut bytes = vec![0; total];
+            payload.copy_to(&mut bytes);
+            Early { signature, total, body: EarlyBody::Here(bytes) }
+        };
+        match self.matcher.arrive(context, peer, tag, &mut here) {
+            Some((id, place)) => {
+                self.take_whole(id, Arrival { envelope, signature, place }, payload, buffers);
+                self.matched(peer, total);
+                Ok(())
+            }
+            None => self.peers[peer].flow.waits(total).map_err(|Overdrawn| {
+                let what = "more than its credit allows";
+                Error::Corrupt { peer, what }
+            }),
+        }
+    }
+
     /// This rank receives nothing more: senders that wait for it need not. Two ranks that leave would else wait for each
     /// other.
     pub(crate) fn leave(&mut self) {
@@ -275,6 +294,7 @@ impl Core {
     }
 
     /// An eager message has met its receive: the sender learns of it now and then.
+    #[inline]
     pub(in crate::engine) fn matched(&mut self, peer: usize, bytes: usize) {
         if let Some(cost) = self.peers[peer].flow.matched(bytes) {
             self.reply(peer, Header { total: cost, ..Header::new(Kind::Credit) });
@@ -290,10 +310,15 @@ impl Core {
     }
 
     /// A receive or probe has found nothing: whoever may send it shall announce what it keeps back.
+    #[inline]
     pub(crate) fn ask_for_more(&mut self, source: Option<usize>) {
-        if self.stuck.is_empty() {
-            return;
+        if !self.stuck.is_empty() {
+            self.ask_the_stuck(source);
         }
+    }
+
+    #[cold]
+    fn ask_the_stuck(&mut self, source: Option<usize>) {
         let (asked, stuck): (Vec<usize>, Vec<usize>) =
             self.stuck.drain(..).partition(|peer| source.is_none_or(|source| source == *peer));
         self.stuck = stuck;
