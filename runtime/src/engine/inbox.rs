@@ -4,9 +4,10 @@ use super::{
     core::{self, Core},
     departures::{Departed, departure_error},
     operation::Buffers,
+    revoked::DROPPED,
 };
 use crate::{
-    error::Result,
+    error::{Error, Result},
     trace::{self, Recorder},
     transport::{
         Departure, Sink,
@@ -14,6 +15,10 @@ use crate::{
     },
 };
 use std::time::{Duration, Instant};
+
+/// A loss that a transport has found counts only after this, if nobody explains it before: a peer that has left in order
+/// cannot be connected to either, and the launcher says so after up to 250 ms. Of a loss that it knows it tells at once.
+const EXPLAINED: Duration = Duration::from_millis(500);
 
 /// Takes what transports deliver.
 pub(super) struct Inbox<'a> {
@@ -34,6 +39,10 @@ impl Sink for Inbox<'_> {
         }
         if header.kind == Kind::Discard as u8 && header.tag == core::LEFT {
             let error = departure_error(peer, &self.hosts[peer], &Departure::Finished, "a send to it");
+            return self.core.turned_away(peer, header.id, error);
+        }
+        if header.kind == Kind::Discard as u8 && header.tag == DROPPED {
+            let error = Error::CommunicatorDropped { peer, host: self.hosts[peer].clone() };
             return self.core.turned_away(peer, header.id, error);
         }
         let Some(recorder) = self.recorder else {
@@ -60,7 +69,11 @@ impl Sink for Inbox<'_> {
     }
 
     fn departed(&mut self, peer: usize, departure: Departure) {
-        let counts_from = Instant::now() + self.keep_back;
+        let keep_back = match departure {
+            Departure::Finished => self.keep_back,
+            Departure::Lost(_) | Departure::Broken(_) => self.keep_back.max(EXPLAINED),
+        };
+        let counts_from = Instant::now() + keep_back;
         if self.departed[peer].is_none() {
             self.departed[peer] = Some(Departed { departure, counts_from, counted: false });
             *self.uncounted += 1;

@@ -11,7 +11,7 @@ pub(crate) struct Lock<'a> {
     engine: MutexGuard<'a, Engine>,
     /// Fields are dropped in this order: what is here, without the lock. Behind a pointer, which is all that is looked at
     /// where there is nothing, as nearly always.
-    over: Option<Box<Vec<Box<dyn Task>>>>,
+    over: Option<Box<[Box<dyn Task>]>>,
 }
 
 impl<'a> Lock<'a> {

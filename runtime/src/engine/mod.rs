@@ -40,7 +40,10 @@ use operation::{Buffers, Envelope};
 pub(crate) use revoked::{LAST, collectives_of, words_of};
 use std::{
     os::fd::OwnedFd,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 use vector::AnyVec;
@@ -87,6 +90,8 @@ pub(crate) struct Engine {
     hosts: Vec<String>,
     /// Peers that are gone, and since when that counts.
     departed: Vec<Option<Departed>>,
+    /// Peers that have dropped their world, as the launcher says; from their transports there is more to come, perhaps.
+    farewells: Vec<usize>,
     /// How many of them do not count yet.
     uncounted: usize,
     /// How many of them count.
@@ -97,6 +102,8 @@ pub(crate) struct Engine {
     keep_back: Duration,
     /// Set once: every later call fails with it.
     fatal: Option<Error>,
+    /// A peer is gone, or nearly so, or there is a fatal error.
+    trouble: Arc<AtomicBool>,
     /// Something was pushed that need not leave before the next progress.
     unflushed: bool,
     /// A thread sleeps on the descriptors.
@@ -144,11 +151,13 @@ impl Engine {
             polls: 0,
             hosts,
             departed: (0..size).map(|_| None).collect(),
+            farewells: Vec::new(),
             uncounted: 0,
             counted: 0,
             doubtful_wildcards: false,
             keep_back,
             fatal: None,
+            trouble: Arc::default(),
             unflushed: false,
             sleeper: false,
             bell,
@@ -161,6 +170,12 @@ impl Engine {
             tasks: tasks::Tasks::default(),
             next_task: 0,
         }
+    }
+
+    /// Whether anything has ever gone wrong that an operation on a peer's memory has to report: for those that do not lock
+    /// the engine.
+    pub(crate) fn trouble(&self) -> Arc<AtomicBool> {
+        self.trouble.clone()
     }
 
     /// From now on messages are recorded.
@@ -274,6 +289,7 @@ impl Engine {
     /// From now on every call fails with this error.
     pub(crate) fn fail(&mut self, error: Error) {
         self.core.news += 1;
+        self.trouble.store(true, Ordering::Relaxed);
         self.fatal.get_or_insert(error);
     }
 

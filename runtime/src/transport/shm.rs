@@ -339,6 +339,11 @@ impl Transport for SharedMemory {
         }
     }
 
+    fn peer_finished(&mut self, _: usize) {
+        // The next poll looks who it is.
+        self.since_look = LOOK_EVERY;
+    }
+
     fn arm(&mut self) {
         self.since_look = LOOK_EVERY;
         let sleeping = self.segment.sleeping(self.local);

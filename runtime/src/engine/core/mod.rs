@@ -15,13 +15,13 @@ use super::{
     flow::{Flow, Overdrawn},
     one_sided::OneSided,
     operation::{Buffers, Early, EarlyBody, Envelope, OperationId, Receiving, Sending},
-    revoked::{REVOKED, Revocations},
+    revoked::{Dropped, REVOKED, Revocations},
     table::Table,
 };
 use crate::{
     element::Signature,
     error::{Error, Result},
-    matching::Matcher,
+    matching::{Matcher, Pattern},
     statistics::PeerCounters,
     transport::record::{Header, Kind, Payload},
 };
@@ -65,6 +65,7 @@ pub(crate) struct Core {
     /// By the context of its point-to-point messages, who is in a communicator.
     pub(in crate::engine) groups: FxHashMap<u64, Group>,
     pub(in crate::engine) revocations: Revocations,
+    pub(in crate::engine) dropped: Dropped,
     /// Sends of communicators that are revoked have been ended while their receivers may be reading their bytes.
     pub(in crate::engine) withdraws: bool,
     /// Counts everything that may end a wait, so that a waiting call looks only when there is news.
@@ -129,6 +130,7 @@ impl Core {
             leaving: false,
             groups: FxHashMap::default(),
             revocations: Revocations::default(),
+            dropped: Dropped::default(),
             withdraws: false,
             news: 0,
         }
@@ -172,6 +174,7 @@ impl Core {
             Kind::RequestToSend if let Some(by) = self.revocations.by(header.context) => {
                 self.comes_too_late(peer, header, by);
             }
+            Kind::RequestToSend if self.dropped.contains(header.context) => self.turn_down(peer, header.id, None),
             Kind::RequestToSend
                 if self.leaving && self.matcher.waiting_for(header.context, peer, header.tag).is_none() =>
             {
@@ -261,10 +264,16 @@ impl Core {
                 self.matched(peer, total);
                 Ok(())
             }
-            None => self.peers[peer].flow.waits(total).map_err(|Overdrawn| {
+            None => {
                 let what = "more than its credit allows";
-                Error::Corrupt { peer, what }
-            }),
+                self.peers[peer].flow.waits(total).map_err(|Overdrawn| Error::Corrupt { peer, what })?;
+                if self.dropped.contains(context)
+                    && let Some(found) = self.matcher.take(context, Pattern { source: Some(peer), tag: Some(tag) })
+                {
+                    self.drop_found(found, None);
+                }
+                Ok(())
+            }
         }
     }
 
@@ -284,7 +293,7 @@ impl Core {
         }
     }
 
-    /// A peer that leaves does not want a message that was announced to it.
+    /// A peer that leaves, or has dropped the communicator, does not want a message that was announced to it.
     pub(crate) fn turned_away(&mut self, peer: usize, id: OperationId, error: Error) -> Result<()> {
         let overdrawn = |Overdrawn| Error::Corrupt { peer, what: "an answer to nothing" };
         self.peers[peer].flow.answered().map_err(overdrawn)?;
