@@ -7,6 +7,7 @@ const YIELDS: u32 = 4;
 /// Spins between two looks at the clock. At each, the processor is offered to others: the kernel may have put the very
 /// rank that is waited for on the same processor, and would let it wait for a whole scheduler tick.
 const SPINS_PER_CLOCK: u32 = 64;
+
 /// How blocked calls wait (`wait.policy` and `wait.spin`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {

@@ -26,6 +26,7 @@ pub(crate) const FIRST_FREE_TOKEN: u64 = 16;
 
 /// Calls that find nothing and do not wait between two looks at the lifeline.
 const LISTEN_EVERY: u32 = 256;
+
 /// What all communicators of a rank share.
 pub(crate) struct Runtime {
     engine: Mutex<Engine>,
