@@ -406,6 +406,14 @@ impl Runtime {
         Ok(())
     }
 
+    /// The same, and in any case what there is to know of the rest of the job; then what `check` finds.
+    pub(crate) fn look_up(&self, check: impl FnOnce(&Engine) -> Result<()>) -> Result<()> {
+        let mut engine = self.lock();
+        self.listen(&mut engine);
+        engine.progress(&mut NoBuffers)?;
+        check(&engine)
+    }
+
     /// Sleeps until a descriptor or another thread has news, and not when `ready` finds that it need not: it is asked once
     /// peers know that this rank sleeps.
     fn sleep<'a>(
