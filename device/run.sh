@@ -88,7 +88,7 @@ loss() {
     step "a rank dies, mapped" pair fails 100 "$all" "${survivors[@]}" ./gpu_check 1 loss
     step "a rank dies, proxy" pair fails 100 "$all" "${survivors[@]}" --set device.way=proxy ./gpu_check 1 loss
     # Rank 1 of the bench is killed in the middle of it.
-    local dying='[ "$SPMD_RANK" = 0 ] || exec timeout -s KILL 6 ./gpu_bench; exec ./gpu_bench'
+    local dying='[ "$SPMD_RANK" = 0 ] || exec timeout -s KILL 3 ./gpu_bench; exec ./gpu_bench'
     local bench=(--set device.heap_bytes=700MiB sh -c "$dying")
     step "a rank of the bench dies" pair fails 60 "Error: .*rank 1 " "${survivors[@]}" "${bench[@]}"
     step "a rank of the bench dies and ends the job" pair fails 60 "rank 1 " "${two[@]}" --set device.wait_limit=0 "${bench[@]}"
