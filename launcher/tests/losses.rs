@@ -114,3 +114,50 @@ fn a_rank_that_computes_longer_than_the_heartbeat_is_not_lost() {
     assert!(ended.text().contains("received all\n"), "{ended:?}");
     place.assert_nothing_left();
 }
+
+#[test]
+fn whoever_never_waits_for_a_rank_hears_of_its_death_all_the_same() {
+    let place = Place::new();
+    let program = example_program("survivor");
+    for (transport, policy) in [("shm", "auto"), ("tcp", "auto"), ("shm", "sleep")] {
+        let (allow, wait) = (format!("transport.allow={transport}"), format!("wait.policy={policy}"));
+        let mut command = place.rsrun();
+        command.args(["--on-failure", "continue", "--timeout", "60", "--oversubscribe"]);
+        command.args(["--set", &allow, "--set", &wait, "-n", "4"]);
+        let ended = finish(start(command.arg(&program).args(["blind", "200"])));
+        let what = format!("{transport}, {policy}: {ended:?}");
+        assert_eq!(ended.code, Some(137), "{what}");
+        let lines = ended.lines();
+        for rank in 0..3 {
+            assert!(lines.contains(&format!("rank {rank}: 3")), "{what}");
+            let heard = format!("rank {rank} heard ");
+            let after = lines.iter().find_map(|line| line.strip_prefix(&heard)).expect(&what);
+            // Three seconds it took, or for ever, before ranks were told that there are news. This machine may be busy.
+            assert!(after.parse::<u64>().expect(&what) < 2500, "{what}");
+        }
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_rank_that_left_in_order_before_anybody_knew_it_is_not_called_lost() {
+    let place = Place::new();
+    let program = example_program("survivor");
+    for transport in ["tcp", "shm"] {
+        for failure in ["continue", "abort"] {
+            let allow = format!("transport.allow={transport}");
+            let mut command = place.rsrun();
+            command.args(["--on-failure", failure, "--timeout", "60", "--set", &allow, "--oversubscribe", "-n", "3"]);
+            let ended = finish(start(command.arg(&program).arg("early")));
+            let what = format!("{transport}, {failure}: {ended:?}");
+            assert_eq!(ended.code, Some(0), "{what}");
+            let lines = ended.lines();
+            assert_eq!(lines.len(), 2, "{what}");
+            assert!(
+                lines.iter().all(|line| line.contains("rank 0 on host") && line.contains("has dropped its World")),
+                "{what}"
+            );
+        }
+    }
+    place.assert_nothing_left();
+}

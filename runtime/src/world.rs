@@ -484,6 +484,7 @@ impl Drop for World {
             let mut engine = self.shared.runtime.lock();
             engine.withdraw_all();
             let _ = engine.finish();
+            engine.fail(Error::WorldDropped { rank: self.rank() });
             drop(engine);
             self.tell(true);
             if let Lifeline::Threads(crew) = &self.lifeline {
@@ -494,6 +495,8 @@ impl Drop for World {
         if let Err(error) = self.leave() {
             eprintln!("rank {}: dropping the World: {error}", self.rank());
         }
+        // A communicator may outlive the world, but is of no use any more.
+        self.shared.runtime.lock().fail(Error::WorldDropped { rank: self.rank() });
         self.tell(true);
     }
 }

@@ -16,7 +16,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc, Condvar, Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -119,6 +119,10 @@ pub(crate) struct Runtime {
     idle_pokes: AtomicU32,
     /// What there is to know of the rest of the job.
     lifeline: Box<dyn Fn() -> Vec<News> + Send + Sync>,
+    /// How much of the news that the segment counts has been listened to.
+    heard: AtomicU64,
+    /// See [`Engine::trouble`].
+    trouble: Arc<AtomicBool>,
     /// Where this rank says what it is doing, and its place there.
     board: Option<(Arc<Segment>, usize)>,
     /// Records calls, when that is asked for.
@@ -204,7 +208,7 @@ impl Runtime {
         lifeline: Box<dyn Fn() -> Vec<News> + Send + Sync>,
         board: Option<(Arc<Segment>, usize)>,
     ) -> Self {
-        let recorder = engine.recorder.clone();
+        let (recorder, trouble) = (engine.recorder.clone(), engine.trouble());
         Runtime {
             engine: Mutex::new(engine),
             others: Condvar::new(),
@@ -213,6 +217,8 @@ impl Runtime {
             waiting,
             idle_pokes: AtomicU32::new(0),
             lifeline,
+            heard: AtomicU64::new(0),
+            trouble,
             board,
             recorder,
         }
@@ -245,10 +251,51 @@ impl Runtime {
         }
     }
 
-    /// The engine, for a step that does not wait. A thread that panicked with the lock has left nothing half done that
+    /// Whether the segment tells of news that nobody has listened to.
+    #[inline]
+    fn has_news(&self) -> bool {
+        self.board.as_ref().is_some_and(|(segment, _)| segment.news() != self.heard.load(Ordering::Relaxed))
+    }
+
+    /// Listens to what others have to say of the rest of the job, and takes in what peers that are gone have left behind.
+    #[cold]
+    fn hear(&self, engine: &mut Engine) {
+        if let Some((segment, _)) = &self.board {
+            self.heard.store(segment.news(), Ordering::Relaxed);
+        }
+        self.listen(engine);
+        // What goes wrong is the next call's to report.
+        let _ = engine.progress(&mut NoBuffers);
+    }
+
+    /// Whether the memory of a peer, which is mapped here, may be accessed: whether the peer is there. For operations that
+    /// do not need the engine otherwise.
+    #[inline]
+    pub(crate) fn check(&self, peer: usize, operation: &'static str) -> Result<()> {
+        if self.has_news() || self.trouble.load(Ordering::Relaxed) {
+            return self.check_closely(peer, operation);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn check_closely(&self, peer: usize, operation: &'static str) -> Result<()> {
+        let mut engine = self.lock();
+        if engine.is_departure_due() {
+            engine.progress(&mut NoBuffers)?;
+        }
+        engine.check(peer, operation)
+    }
+
+    /// The engine, for a step that does not wait. Whatever a call does first, it hears of the rest of the job. A thread that panicked with the lock has left nothing half done that
     /// others rely on: operations are moved by single assignments.
+    #[inline]
     pub(crate) fn lock(&self) -> Lock<'_> {
-        Lock::new(self.engine.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut engine = Lock::new(self.engine.lock().unwrap_or_else(PoisonError::into_inner));
+        if self.has_news() {
+            self.hear(&mut engine);
+        }
+        engine
     }
 
     /// Makes progress until `done` gives a result. `activity`: what this call is, for whoever asks while it waits.

@@ -1,7 +1,7 @@
 //! The memory that all ranks of one host share: one sealed memfd, so that nothing has a name, nothing stays behind in
 //! `/dev/shm`, and nobody can shrink it under our feet.
 //!
-//! Layout, in bytes: a header of [`LINE`] (magic, ranks, ring size); for every rank one [`LINE`] of flags; for every rank
+//! Layout, in bytes: a header of [`LINE`] (magic, ranks, ring size, memory taken for heaps, count of news); for every rank one [`LINE`] of flags; for every rank
 //! one [`LINE`] that says what it is doing (apart from the flags, which peers look at with every message); for every rank
 //! a set of bits (whole [`LINE`]s) that says who has ever used the lane to it; for every ordered pair (from, to) a lane:
 //! one [`LINE`] with the consumer's positions, the cells, then the bytes.
@@ -45,7 +45,7 @@ const RINGS_AT_MOST: usize = 256 << 20;
 const RING_LEAST: usize = 256 << 10;
 /// Bytes of a lane besides its ring of bytes.
 const LANE: usize = LINE + CELLS * CELL;
-const MAGIC: u64 = u64::from_le_bytes(*b"SPMDSEG3");
+const MAGIC: u64 = u64::from_le_bytes(*b"SPMDSEG4");
 
 /// The shared memory of the ranks of one host, mapped into this process.
 #[derive(Debug)]
@@ -172,6 +172,17 @@ impl Segment {
         assert!(rank < self.ranks && index < LINE / 8);
         // SAFETY: within the flags of a rank that exists, aligned, and only ever accessed as an atomic.
         unsafe { self.base.add(LINE * (1 + rank)).cast::<AtomicU32>().add(index).as_ref() }
+    }
+
+    /// Tells every rank that there is news of the rest of the job, which is to be had where the rank gets such news.
+    pub fn tell_news(&self) {
+        self.word(4).fetch_add(1, Ordering::Release);
+    }
+
+    /// How often there has been news. Nearly always the same, so that whoever looks has it at hand.
+    #[inline]
+    pub(crate) fn news(&self) -> u64 {
+        self.word(4).load(Ordering::Acquire)
     }
 
     /// Whether `rank` is about to sleep or sleeps, and wants its eventfd written.
