@@ -201,6 +201,14 @@ impl Runtime {
         }
         Ok(())
     }
+
+    /// The same, and in any case what there is to know of the rest of the job; then what `check` finds.
+    pub(crate) fn look_up(&self, check: impl FnOnce(&Engine) -> Result<()>) -> Result<()> {
+        let mut engine = self.lock();
+        self.listen(&mut engine);
+        engine.progress(&mut NoBuffers)?;
+        check(&engine)
+    }
 }
 
 impl Engine {
