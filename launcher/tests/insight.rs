@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, finish, rank_program, start};
+use common::{Place, example_program, finish, rank_program, start};
 use serde_json::Value;
 
 /// Runs the example on so many ranks with these options.
@@ -23,11 +23,16 @@ fn rank_0_explains_which_way_messages_take() {
     assert!(ended.stderr.contains("to ranks 1-2 on this host: shm"), "{}", ended.stderr);
     assert!(ended.stderr.contains("up to eager.limit = 4KiB (command line --set)"), "{}", ended.stderr);
     assert_eq!(ended.stderr.matches("how its messages travel").count(), 1, "only rank 0: {}", ended.stderr);
-    let ended = run(&place, &["--explain=json"], "2", "sum").success();
-    let text: String = ended.told().skip_while(|line| *line != "{").collect();
-    let explanation: Value = serde_json::from_str(&text).unwrap();
+    // As JSON where nothing else is, and not among what is said.
+    let ended = run(&place, &["--explain=ways.json"], "2", "sum").success();
+    assert!(!ended.stderr.contains("\"peers\""), "{}", ended.stderr);
+    let explanation = json(&place, "ways.json");
     assert_eq!(explanation["peers"][1]["transport"], "shm");
-    run(&place, &["--explain=loudly"], "2", "sum").fails(65, &["report.explain", "loudly"]);
+    assert_eq!(explanation["peers"][1]["port"], Value::Null);
+    for wrong in ["loudly", "json", ""] {
+        run(&place, &[&format!("--explain={wrong}")], "2", "sum").fails(65, &["report.explain", wrong, ".json"]);
+    }
+    run(&place, &["--explain=no/such/folder/ways.json"], "2", "sum").fails(73, &["ways.json", "cannot be written"]);
 }
 
 #[test]
@@ -110,4 +115,23 @@ fn of_a_job_that_never_started_only_the_reason_is_said() {
     let ended = place.run(["--stats", "--trace", &trace, "-n", "1", "/no/such/program"]);
     assert!(ended.stderr.contains("/no/such/program"), "{}", ended.stderr);
     assert!(!ended.stderr.contains("statistics") && !ended.stderr.contains("trace:"), "{}", ended.stderr);
+}
+
+#[test]
+fn collectives_in_shared_memory_are_counted_though_they_send_nothing() {
+    let place = Place::new();
+    let mut command = place.rsrun();
+    command.current_dir(place.home.path()).args(["--stats=stats.json", "--on-failure", "continue", "--oversubscribe"]);
+    command.args(["-n", "3"]).arg(example_program("survivor"));
+    let ended = finish(start(command.args(["sums", "200", "2", "all_reduce", "100"])));
+    assert_eq!(ended.code, Some(137), "{ended:?}");
+    let statistics = json(&place, "stats.json");
+    let (ranks, all) = (statistics["ranks"].as_array().unwrap(), &statistics["memory"]["collectives"]);
+    let of = |rank: usize, what: &str| ranks[rank]["memory"]["collectives"][what].as_u64().unwrap();
+    // As many on both survivors, but for the last one, in which the third died; each has 100 elements of 8 bytes.
+    assert!(of(0, "calls") > 1 && of(0, "calls").abs_diff(of(1, "calls")) <= 1, "{statistics}");
+    for rank in [0, 1] {
+        assert!(of(rank, "bytes").abs_diff(of(rank, "calls") * 800) <= 1600, "{statistics}");
+    }
+    assert!(all["calls"].as_u64().unwrap() >= of(0, "calls") + of(1, "calls"), "{statistics}");
 }

@@ -46,10 +46,29 @@ pub struct Peers {
     pub transport: &'static str,
     /// Why this one.
     pub why: String,
+    /// The port that it uses, where it is one of a network device.
+    pub port: Option<PortUsed>,
     /// The other transports.
     pub refused: Vec<Refused>,
     /// Which sizes take which path, ascending and without gaps.
     pub ranges: Vec<SizeRange>,
+}
+
+/// The port of a network device that connections use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PortUsed {
+    /// Device and port, as `mlx5_0:1`.
+    pub device: String,
+    /// This rank's address there.
+    pub gid: String,
+    /// Its index in the port's table.
+    pub gid_index: u8,
+    /// The largest packet in bytes: the smaller of the configured one (`verbs.mtu`) and the port's; a peer's may be smaller
+    /// still.
+    pub mtu: u32,
+    /// The largest packet that the port can carry now.
+    pub port_mtu: u32,
 }
 
 /// A transport that does not carry messages to these peers.
@@ -80,13 +99,14 @@ pub(crate) struct Group {
     pub(crate) hosts: usize,
     pub(crate) same_host: bool,
     pub(crate) limits: Limits,
+    pub(crate) port: Option<PortUsed>,
     /// `None`: the rank itself.
     pub(crate) choice: Option<Choice>,
 }
 
 impl Peers {
     pub(crate) fn new(group: Group, hint: &SizeHint, snapshot: &Snapshot) -> Self {
-        let Group { ranks, hosts, same_host, limits, choice } = group;
+        let Group { ranks, hosts, same_host, limits, port, choice } = group;
         let allowed = shown(snapshot, keys::TRANSPORT_ALLOW.name);
         let refused: Vec<Refused> = choice
             .iter()
@@ -99,7 +119,7 @@ impl Peers {
         };
         let ranges = ranges(&limits, hint, snapshot);
         let transport = choice.and_then(|choice| choice.transport).unwrap_or(limits.capabilities.name);
-        Peers { ranks, hosts, same_host, transport, why, refused, ranges }
+        Peers { ranks, hosts, same_host, transport, why, port, refused, ranges }
     }
 }
 
@@ -188,6 +208,12 @@ impl fmt::Display for Peers {
         };
         writeln!(f, "\nto {many} {} on {place}: {}", rank_ranges(&self.ranks), self.transport)?;
         writeln!(f, "    chosen   {}", self.why)?;
+        if let Some(PortUsed { device, gid, gid_index, mtu, port_mtu }) = &self.port {
+            writeln!(
+                f,
+                "    device   {device}, GID {gid_index} ({gid}), packets of up to {mtu} bytes (the port: {port_mtu})"
+            )?;
+        }
         for Refused { transport, why } in &self.refused {
             writeln!(f, "    refused  {transport}: {why}")?;
         }

@@ -184,6 +184,16 @@ impl Limits {
         if inline { Path::Inline(tier) } else { Path::Eager(tier) }
     }
 
+    /// The way of a message that is sent at once whatever its size and the configuration, through the faster channel where
+    /// there are two.
+    pub(crate) fn at_once(&self, bytes: usize) -> Path {
+        let tier = match self.capabilities.channels {
+            Channels::One { .. } => Tier::Bulk,
+            Channels::Two { .. } => Tier::LowLatency,
+        };
+        if bytes <= self.capabilities.inline { Path::Inline(tier) } else { Path::Eager(tier) }
+    }
+
     /// The ranges of sizes under this hint, ascending: the largest size of each and its path. The last has no end.
     pub(crate) fn ranges(&self, hint: usize) -> Vec<(usize, Path)> {
         let low = hint.min(self.reach);

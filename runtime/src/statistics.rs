@@ -4,10 +4,13 @@
 //! counters travel to the launcher.
 
 mod job;
+mod memory;
 #[cfg(test)]
 mod tests;
 
 pub use job::JobStatistics;
+pub(crate) use memory::MemoryCounters;
+pub use memory::{Accesses, MemoryStatistics};
 
 use crate::protocol::Path;
 use serde::{Deserialize, Serialize};
@@ -86,6 +89,8 @@ pub struct Statistics {
     pub peers: Vec<PeerStatistics>,
     /// How its blocked calls have waited.
     pub waits: Waits,
+    /// What it has done past messages.
+    pub memory: MemoryStatistics,
     /// What its transports have counted.
     pub transports: Vec<TransportStatistics>,
 }

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 use spmd::{
-    World,
+    SignalOp, SymmetricHeap, World,
     local::Cluster,
     protocol::{Path, Tier},
-    statistics::{JobStatistics, Statistics},
+    statistics::{JobStatistics, MemoryStatistics, Statistics},
     trace::{RankTrace, write_chrome},
 };
 use std::collections::HashMap;
@@ -200,5 +200,34 @@ fn the_ring_of_a_rank_is_bounded() {
     for trace in traced(&cluster) {
         assert_eq!(trace.events.len(), 16);
         assert!(trace.dropped > 0);
+    }
+}
+
+#[test]
+fn one_sided_operations_are_counted_by_whoever_makes_them_however_they_go() {
+    for cluster in clusters(2) {
+        let all = counted(&cluster, |world| {
+            let comm = world.communicator();
+            let heap = SymmetricHeap::new(&comm, 1 << 16).unwrap();
+            let words = heap.alloc::<u64>(1000).unwrap();
+            if comm.rank() == 0 {
+                words.put(&[1; 1000], 1).unwrap();
+                words.slice(..3).put_own(1).unwrap();
+                words.put_signal(&[5], 1, &words, 999, SignalOp::Set(1)).unwrap();
+                words.get(&mut [0; 10], 1).unwrap();
+                assert_eq!(words.fetch(999, 1).unwrap(), 1);
+                heap.quiet().unwrap();
+                comm.send(&[1_u8], 1, 0).unwrap();
+            } else {
+                comm.recv(&mut [0_u8], 0, 0).unwrap();
+            }
+        });
+        let MemoryStatistics { puts, gets, updates, collectives, .. } = all[0].memory;
+        assert_eq!((puts.calls, puts.bytes), (3, 8 * (1000 + 3 + 1)));
+        assert_eq!((gets.calls, gets.bytes, updates, collectives.calls), (1, 80, 2, 0));
+        assert_eq!(all[1].memory, MemoryStatistics::default());
+        let job = JobStatistics::new(2, all);
+        assert_eq!(job.memory.puts, puts);
+        assert!(job.to_string().contains("3 puts (8032 B), 1 gets (80 B), 2 signals and atomic operations"), "{job}");
     }
 }

@@ -143,6 +143,7 @@ impl Shared {
         self.memory.enter(counts.calls);
         let mark = u64::from(call.fingerprint.0);
         let bytes = data.length() * size_of::<T>();
+        together.moves(bytes);
         if bytes > SMALL || bytes * self.size > SMALL_OF_ALL.max(2 * SMALL) {
             self.in_chunks(&mut counts, &mut together, mark, &mut data, op)?;
         } else if self.size == 2 && !self.memory.shares_processors() {

@@ -6,8 +6,9 @@ use spmd::config::{CommandLineSetting, keys};
 /// What a job tells of itself.
 #[derive(Clone, Debug, Default, Args)]
 pub struct InsightOptions {
-    /// Rank 0 prints which way its messages take, by peer and size, and why (key report.explain)
-    #[arg(long, value_name = "text|json", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
+    /// Rank 0 prints which way its messages take, by peer and size, and why; with --explain=FILE.json as JSON in FILE.json
+    /// (key report.explain)
+    #[arg(long, value_name = "FILE.json", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     pub explain: Option<String>,
 
     /// At the end, a table of messages, bytes, paths and waits; with --stats=FILE as JSON in FILE (key report.statistics)

@@ -18,6 +18,8 @@ use std::io::{BufWriter, Write};
 pub(super) struct Collector {
     statistics: Option<Target>,
     trace: Option<Named>,
+    explanation: Option<Named>,
+    explained: Option<String>,
     counted: HashMap<u32, Statistics>,
     recorded: Vec<RankTrace>,
 }
@@ -63,8 +65,19 @@ impl Collector {
             Some(path) if path != "-" => Some(Target::File(Named::create(path, "--stats")?)),
             wanted => wanted.map(|_| Target::Table),
         };
+        let explanation = match snapshot.get(keys::REPORT_EXPLAIN) {
+            words if words == "off" || words == "text" => None,
+            path if path.ends_with(".json") => Some(Named::create(path, "--explain")?),
+            other => {
+                let reason = format!(
+                    "report.explain (--explain) is {other}: allowed are off, text, and the name of a file that ends in .json, which \
+                     gets it as JSON"
+                );
+                return Err(Failure::new(ExitCode::Data, reason));
+            }
+        };
         let trace = wanted(keys::REPORT_TRACE).map(|path| Named::create(path, "--trace")).transpose()?;
-        Ok(Collector { statistics, trace, counted: HashMap::new(), recorded: Vec::new() })
+        Ok(Collector { statistics, trace, explanation, explained: None, counted: HashMap::new(), recorded: Vec::new() })
     }
 
     /// Takes what a rank tells of itself out of the events: nothing else is to be done about it.
@@ -74,6 +87,7 @@ impl Collector {
             // A rank says it again and again; the last word counts.
             Insight::Statistics(statistics) => drop(self.counted.insert(rank, *statistics)),
             Insight::Trace(trace) => self.recorded.push(*trace),
+            Insight::Explanation(json) => self.explained = Some(json),
         }
         Event::Tick
     }
@@ -95,6 +109,9 @@ impl Collector {
             }
             Some(Target::File(named)) => named.write(|out| writeln!(out, "{}", job.to_json())),
         };
+        if let (Some(named), Some(json)) = (&self.explanation, &self.explained) {
+            named.write(|out| writeln!(out, "{json}"))?;
+        }
         if let Some(named) = &self.trace {
             let mut summary = Default::default();
             named.write(|out| {

@@ -191,8 +191,10 @@ table! {
     /// How long a blocked call spins before it yields and sleeps.
     WAIT_SPIN: Duration = "wait.spin", duration(Duration::from_micros(50), s(0)..=s(1)), read by "the runtime's waiting";
 
-    /// Rank 0 prints when it joins which way its messages take, by peer and size, and why. The option `--explain` sets it.
-    REPORT_EXPLAIN: String = "report.explain", choice("off", &["off", "text", "json"]), read by "`World::init` on rank 0";
+    /// What rank 0 says, when it joins, of which way its messages take, by peer and size, and why: `text` prints it on standard
+    /// error, the name of a file that ends in `.json` writes it as JSON into that file on the launcher's host, `off` does
+    /// neither. The option `--explain` sets it.
+    REPORT_EXPLAIN: String = "report.explain", Kind::Text { default: "off" }, read by "`World::init` on rank 0 and the launcher";
 
     /// At the end of the job, messages, bytes, paths and waits of all ranks: `-` prints a table, anything else is the file
     /// on the launcher's host that gets them as JSON. Empty: nothing. The option `--stats` sets it.

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     matching::Pattern,
-    protocol::{Path, Tier},
+    protocol::Path,
     trace,
     transport::record::{Header, Kind},
 };
@@ -98,7 +98,7 @@ impl Engine {
     pub(crate) fn send_whole(&mut self, peer: usize, header: Header, bytes: AnyVec) -> Result<()> {
         self.check_open(header.context)?;
         self.check(peer, "a send to it")?;
-        let path = Path::Eager(Tier::LowLatency);
+        let path = self.limits(peer).at_once(bytes.bytes().len());
         self.core.counters[peer].sent[path.index()].add(bytes.bytes().len());
         let id = self.core.start_send(peer, header, path, Source::Owned(bytes));
         self.core.abandon_send(id);

@@ -28,8 +28,9 @@ pub(crate) use runtime::{BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE
 
 use crate::{
     error::{Error, Result},
+    explain::PortUsed,
     protocol::Limits,
-    statistics::{PeerStatistics, Statistics, TransportStatistics, Waits},
+    statistics::{MemoryCounters, PeerStatistics, Statistics, TransportStatistics, Waits},
     trace::Recorder,
     transport::Transport,
 };
@@ -115,6 +116,8 @@ pub(crate) struct Engine {
     rung: bool,
     calls: u64,
     waits: Waits,
+    /// What goes past messages, counted by whoever does it.
+    pub(crate) memory: Arc<MemoryCounters>,
     /// Records messages, when that is asked for.
     recorder: Option<Arc<Recorder>>,
     /// Tells what has been counted so far, now and then, so that it is known of a rank that dies.
@@ -165,6 +168,7 @@ impl Engine {
             rung: false,
             calls: 0,
             waits: Waits::default(),
+            memory: Arc::default(),
             recorder: None,
             report: None,
             stalled: vec![false; size],
@@ -217,6 +221,7 @@ impl Engine {
             complete,
             peers: peers.collect(),
             waits: self.waits,
+            memory: self.memory.read(),
             transports: transports.filter(|it| !it.counters.is_empty() || it.device.is_some()).collect(),
         }
     }
@@ -232,6 +237,14 @@ impl Engine {
     /// Why TCP takes the place of a faster transport that was to reach this peer, where it does.
     pub(crate) fn fallen_back(&self, peer: usize) -> Option<&str> {
         self.routes.routes[self.routes.to[peer]].transport.fallen_back(peer)
+    }
+
+    /// The port of a network device through which a peer is reached, if it is.
+    pub(crate) fn port(&self, peer: usize) -> Option<PortUsed> {
+        match self.fallen_back(peer) {
+            Some(_) => None,
+            None => self.routes.routes[self.routes.to[peer]].transport.port(),
+        }
     }
 
     /// The limits between the paths to a peer.

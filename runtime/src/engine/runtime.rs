@@ -4,6 +4,7 @@
 use super::{Engine, lock::Lock, operation::NoBuffers, pace::Waiting};
 use crate::error::{Error, Result};
 use crate::memory::{Activity, Segment};
+use crate::statistics::MemoryCounters;
 use crate::trace::{self, Recorder, What};
 use std::{
     os::fd::OwnedFd,
@@ -41,6 +42,8 @@ pub(crate) struct Runtime {
     lifeline: Box<dyn Fn() -> Vec<News> + Send + Sync>,
     /// How much of the news that the segment counts has been listened to.
     heard: AtomicU64,
+    /// What goes past messages.
+    pub(crate) counters: Arc<MemoryCounters>,
     /// See [`Engine::trouble`].
     trouble: Arc<AtomicBool>,
     /// Where this rank says what it is doing, and its place there.
@@ -97,7 +100,7 @@ impl Runtime {
         lifeline: Box<dyn Fn() -> Vec<News> + Send + Sync>,
         board: Option<(Arc<Segment>, usize)>,
     ) -> Self {
-        let (recorder, trouble) = (engine.recorder.clone(), engine.trouble());
+        let (recorder, trouble, counters) = (engine.recorder.clone(), engine.trouble(), engine.memory.clone());
         Runtime {
             engine: Mutex::new(engine),
             others: Condvar::new(),
@@ -107,6 +110,7 @@ impl Runtime {
             idle_pokes: AtomicU32::new(0),
             lifeline,
             heard: AtomicU64::new(0),
+            counters,
             trouble,
             board,
             recorder,

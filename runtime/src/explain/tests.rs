@@ -37,7 +37,7 @@ fn explanation(limits: Limits, requested: u64, snapshot: &Snapshot) -> Explanati
     let on = HintOn::new(&limits, usize::try_from(requested).unwrap());
     let hint = SizeHint { requested, source: "command line --set".into(), transports: vec![on] };
     let choice = Some(choice::choose(true, false, "shm,verbs,tcp"));
-    let group = Group { ranks: (1..96).collect(), hosts: 1, same_host: true, limits, choice };
+    let group = Group { ranks: (1..96).collect(), hosts: 1, same_host: true, limits, port: None, choice };
     let peers = vec![Peers::new(group, &hint, snapshot)];
     Explanation { rank: 0, size: 96, host: "a".into(), hint, peers }
 }
@@ -102,4 +102,20 @@ fn the_json_has_ranges_without_gaps() {
     }
     assert_eq!((ranges[0]["from"].as_u64(), ranges.last().unwrap()["to"].as_u64()), (Some(0), None));
     assert_eq!(json["peers"][0]["refused"][0]["transport"], "verbs");
+}
+
+#[test]
+fn the_port_of_a_network_device_is_named_with_its_address_and_packets() {
+    let port =
+        PortUsed { device: "rxe0:1".into(), gid: "::ffff:10.0.0.1".into(), gid_index: 1, mtu: 1024, port_mtu: 4096 };
+    let mut explanation = explanation(limits(LANE, DirectRead::No("nobody can"), 8 * KIB), 0, &snapshot(&[]));
+    assert!(!explanation.to_string().contains("device  "));
+    explanation.peers[0].port = Some(port);
+    let line = "    device   rxe0:1, GID 1 (::ffff:10.0.0.1), packets of up to 1024 bytes (the port: 4096)\n";
+    assert!(explanation.to_string().contains(line), "{explanation}");
+    let json: serde_json::Value = serde_json::from_str(&explanation.to_json()).unwrap();
+    assert_eq!(
+        (json["peers"][0]["port"]["gid_index"].as_u64(), json["peers"][0]["port"]["mtu"].as_u64()),
+        (Some(1), Some(1024))
+    );
 }

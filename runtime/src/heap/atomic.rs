@@ -110,6 +110,7 @@ impl<T: Atomic> HeapBuffer<T> {
     fn update(&self, index: usize, update: Update, rank: usize, wanted: bool, operation: &'static str) -> Result<T> {
         let at = self.word(index, operation)?;
         let heap = self.heap();
+        heap.counters().updates.add();
         let before = match heap.reach(rank, operation)? {
             Reach::Mapped { part } => {
                 let before = heap.memory.update(part, at, T::WIDTH, update);

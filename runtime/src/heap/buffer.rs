@@ -199,6 +199,7 @@ impl<T: Element> HeapBuffer<T> {
     pub fn put(&self, data: &[T], rank: usize) -> Result<()> {
         self.front(data.len(), "HeapBuffer::put")?;
         let bytes = element::as_bytes(data);
+        self.heap.counters().puts.add(bytes.len());
         match self.heap.reach(rank, "HeapBuffer::put")? {
             Reach::Mapped { part } => {
                 self.heap.memory.write(part, self.offset, bytes);
@@ -216,6 +217,7 @@ impl<T: Element> HeapBuffer<T> {
     pub fn get(&self, data: &mut [T], rank: usize) -> Result<()> {
         self.front(data.len(), "HeapBuffer::get")?;
         let bytes = element::as_bytes_mut(data);
+        self.heap.counters().gets.add(bytes.len());
         match self.heap.reach(rank, "HeapBuffer::get")? {
             Reach::Mapped { part } => self.heap.memory.read(part, self.offset, bytes),
             Reach::Records if self.heap.get_direct(bytes, rank, self.offset)? => {}
@@ -239,6 +241,7 @@ impl<T: Element> HeapBuffer<T> {
     /// # Errors
     /// When there is no such rank, or the rank is lost.
     pub fn put_own(&self, rank: usize) -> Result<()> {
+        self.heap.counters().puts.add(self.bytes());
         match self.heap.reach(rank, "HeapBuffer::put_own")? {
             Reach::Mapped { part } if part == self.heap.memory.own() => Ok(()),
             Reach::Mapped { part } => {

@@ -26,6 +26,7 @@ use crate::{
         Activity, Operation,
         heap::{HeapMemory, PAGE, reserved_bytes},
     },
+    statistics::MemoryCounters,
     transport::HeapKey,
     verbs::Remote,
 };
@@ -355,6 +356,11 @@ impl Inner {
             self.communicator.runtime().check(self.communicator.world_rank(rank), operation)?;
         }
         Ok(reach)
+    }
+
+    /// What is counted.
+    fn counters(&self) -> &MemoryCounters {
+        &self.communicator.runtime().counters
     }
 
     /// The memory of a rank that is mapped here has been changed: [`SymmetricHeap::quiet`] tells if the rank is lost.

@@ -89,6 +89,7 @@ impl SymmetricHeap {
         self.check(source, bytes, operation)?;
         self.check(destination, bytes, operation)?;
         let memory = &self.inner.memory;
+        self.inner.counters().puts.add(bytes);
         match self.inner.reach(rank, operation)? {
             Reach::Mapped { part } => {
                 self.inner.has_changed(rank);
@@ -113,6 +114,7 @@ impl SymmetricHeap {
     pub fn put_bytes_at(&self, bytes: &[u8], destination: usize, rank: usize) -> Result<()> {
         let operation = "SymmetricHeap::put_bytes_at";
         self.check(destination, bytes.len(), operation)?;
+        self.inner.counters().puts.add(bytes.len());
         match self.inner.reach(rank, operation)? {
             Reach::Mapped { part } => {
                 self.inner.memory.write(part, destination, bytes);
@@ -137,6 +139,7 @@ impl SymmetricHeap {
         }
         let update = op.update();
         let inner = &self.inner;
+        inner.counters().updates.add();
         match inner.reach(rank, operation)? {
             Reach::Mapped { part } => {
                 inner.memory.update(part, offset, Width::Eight, update);
@@ -161,6 +164,7 @@ impl SymmetricHeap {
         self.check(source, bytes, operation)?;
         self.check(destination, bytes, operation)?;
         let inner = &self.inner;
+        inner.counters().gets.add(bytes);
         let mut requests = VecDeque::new();
         match inner.reach(rank, operation)? {
             Reach::Mapped { part } => {

@@ -137,3 +137,21 @@ proptest! {
         prop_assert!(!limits.path(bytes, 0).is_eager() || limits.path(bytes, hint).is_eager());
     }
 }
+
+#[test]
+fn what_is_sent_at_once_in_any_case_takes_no_channel_that_is_not_there() {
+    let capabilities = |channels| Capabilities {
+        name: "some",
+        inline: 32,
+        eager: 1000,
+        piece: 1000,
+        channels,
+        direct_read: DirectRead::No("nobody can"),
+        slow_poll: false,
+        gathers: false,
+    };
+    let one = Limits::new(capabilities(Channels::One { why: "one is enough" }), 0, "eager.limit");
+    assert_eq!((one.at_once(32), one.at_once(33)), (Path::Inline(Tier::Bulk), Path::Eager(Tier::Bulk)));
+    let two = Limits::new(capabilities(Channels::Two { largest: 100 }), 0, "eager.limit");
+    assert_eq!((two.at_once(32), two.at_once(33)), (Path::Inline(Tier::LowLatency), Path::Eager(Tier::LowLatency)));
+}

@@ -1,6 +1,6 @@
 //! The statistics of a whole job: sums, the busiest pairs, a table and JSON. Pure.
 
-use super::{DeviceCounter, DeviceStatistics, Statistics, Tally};
+use super::{Accesses, DeviceCounter, DeviceStatistics, MemoryStatistics, Statistics, Tally};
 use crate::protocol::Path;
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
@@ -24,6 +24,8 @@ pub struct JobStatistics {
     pub counters: Vec<(String, String, u64)>,
     /// What network devices have counted, by host. Of the ranks that share one, what the rank saw that saw the most.
     pub devices: Vec<(String, DeviceStatistics)>,
+    /// What went past messages, summed over ranks.
+    pub memory: MemoryStatistics,
     /// The pairs that exchanged the most bytes: sender, receiver, and what was sent.
     pub top_pairs: Vec<(usize, usize, Tally)>,
     /// Every rank, ascending.
@@ -68,7 +70,8 @@ impl JobStatistics {
             .map(|((transport, name), number)| (transport.to_string(), name.to_string(), number))
             .collect();
         let devices = devices(&ranks);
-        JobStatistics { size, missing, paths, transports, counters, devices, top_pairs: pairs, ranks }
+        let memory = MemoryStatistics::sum(ranks.iter().map(|rank| rank.memory));
+        JobStatistics { size, missing, paths, transports, counters, devices, memory, top_pairs: pairs, ranks }
     }
 
     /// As JSON, on several lines.
@@ -187,6 +190,17 @@ impl fmt::Display for JobStatistics {
                 pairs.map(|(from, to, tally)| [vec![format!("{from} to {to}")], cells(*tally).to_vec()].concat()),
             );
             table(f, &rows)?;
+        }
+        if self.memory != MemoryStatistics::default() {
+            let MemoryStatistics { collectives, collective_waits, puts, gets, updates } = self.memory;
+            let shown = |accesses: Accesses, what| format!("{} {what} ({})", accesses.calls, human(accesses.bytes));
+            writeln!(
+                f,
+                "  past messages: {}, which waited {collective_waits} times, {}, {}, {updates} signals and atomic operations",
+                shown(collectives, "collectives in shared memory"),
+                shown(puts, "puts"),
+                shown(gets, "gets"),
+            )?;
         }
         let counters: Vec<String> =
             self.counters.iter().map(|(transport, name, number)| format!("{transport} {name} {number}")).collect();

@@ -14,6 +14,13 @@ fn rank(rank: usize, peers: Vec<PeerStatistics>) -> Statistics {
         complete: rank != 1,
         peers,
         waits: Waits { spins: 10, yields: 2, sleeps: 1 },
+        memory: MemoryStatistics {
+            collectives: Accesses { calls: 4, bytes: 4096 },
+            collective_waits: 1,
+            puts: Accesses { calls: 5, bytes: 100 },
+            gets: Accesses::default(),
+            updates: 7,
+        },
         transports: vec![TransportStatistics {
             transport: "shm".into(),
             counters: vec![("wake-ups".into(), 3)],
@@ -50,6 +57,7 @@ statistics of 4 ranks: 14 messages, 3.00 MiB sent
   busiest pairs  messages     bytes
   0 to 1                7  3.00 MiB
   1 to 0                7      70 B
+  past messages: 8 collectives in shared memory (8192 B), which waited 2 times, 10 puts (200 B), 0 gets (0 B), 14 signals and atomic operations
   counted by transports: shm wake-ups 6
   nothing is known of ranks 2-3
 ";

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     config::{Snapshot, keys},
     error::Result,
+    explain::PortUsed,
     protocol::{Capabilities, Tier},
     statistics::DeviceStatistics,
 };
@@ -193,6 +194,10 @@ impl Transport for Faulty {
 
     fn device(&self) -> Option<DeviceStatistics> {
         self.inner.device()
+    }
+
+    fn port(&self) -> Option<PortUsed> {
+        self.inner.port()
     }
 
     fn fallen_back(&self, peer: usize) -> Option<&str> {

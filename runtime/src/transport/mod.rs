@@ -15,6 +15,7 @@ pub(crate) mod verbs;
 
 use crate::{
     error::{LinkError, Result},
+    explain::PortUsed,
     memory::heap::HeapMemory,
     protocol::{Capabilities, Tier},
     statistics::DeviceStatistics,
@@ -86,6 +87,11 @@ pub(crate) trait Transport: Send {
 
     /// What its network device has counted since this rank opened it.
     fn device(&self) -> Option<DeviceStatistics> {
+        None
+    }
+
+    /// The port that its connections use, where it has one.
+    fn port(&self) -> Option<PortUsed> {
         None
     }
 

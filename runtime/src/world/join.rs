@@ -236,7 +236,7 @@ impl World {
         // Threads have one clock; processes measure once they have joined.
         let clock = matches!(lifeline, Lifeline::Threads(_)).then_some(Clock { offset: 0, accuracy: 0 });
         let world = World { communicator, shared, lifeline, placement: boot.placement, clock };
-        world.say_explanation();
+        world.say_explanation()?;
         Ok(world)
     }
 }

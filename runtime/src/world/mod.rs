@@ -16,7 +16,7 @@ use crate::{
     },
     comm::{Communicator, Shared},
     config::{self, Snapshot, Value, keys},
-    error::{Error, Result},
+    error::{Context, Error, Result},
     explain::{Explanation, Group, Peers},
     hint::SizeHint,
     local::Crew,
@@ -148,21 +148,25 @@ impl World {
         let mut groups: Vec<(Group, HashSet<u32>)> = Vec::new();
         for peer in 0..self.size() {
             let (limits, host) = (*engine.limits(peer), shared.host_of[peer]);
+            let port = engine.port(peer);
             let same_host = host == here;
             let mut choice = (peer != rank).then(|| choice::choose(same_host, rdma, &allowed));
             if let (Some(choice), Some(why)) = (&mut choice, engine.fallen_back(peer)) {
                 choice.fall_back(why);
             }
-            let alike =
-                |group: &Group| group.limits == limits && group.same_host == same_host && group.choice == choice;
+            let alike = |group: &Group| {
+                group.limits == limits && group.same_host == same_host && group.choice == choice && group.port == port
+            };
             match groups.iter_mut().find(|(group, _)| alike(group)) {
                 Some((group, hosts)) => {
                     group.ranks.push(peer);
                     hosts.insert(host);
                     group.hosts = hosts.len();
                 }
-                None => groups
-                    .push((Group { ranks: vec![peer], hosts: 1, same_host, limits, choice }, HashSet::from([host]))),
+                None => groups.push((
+                    Group { ranks: vec![peer], hosts: 1, same_host, limits, port, choice },
+                    HashSet::from([host]),
+                )),
             }
         }
         drop(engine);
@@ -212,14 +216,23 @@ impl World {
         }
     }
 
-    /// What the key `report.explain` asks rank 0 to print.
-    fn say_explanation(&self) {
-        if self.rank() == 0 {
-            match self.snapshot().get(keys::REPORT_EXPLAIN).as_str() {
-                "text" => eprint!("{}", self.explain()),
-                "json" => eprintln!("{}", self.explain().to_json()),
-                _ => {}
+    /// What the key `report.explain` asks of rank 0.
+    fn say_explanation(&self) -> Result<()> {
+        if self.rank() > 0 {
+            return Ok(());
+        }
+        let wanted = self.snapshot().get(keys::REPORT_EXPLAIN);
+        match (wanted.as_str(), &self.lifeline) {
+            ("off", _) => Ok(()),
+            ("text", _) => {
+                eprint!("{}", self.explain());
+                Ok(())
             }
+            (_, Lifeline::Agent(control)) => {
+                control.say(&FromRank::Insight(Insight::Explanation(self.explain().to_json())))
+            }
+            (file, Lifeline::Threads(_) | Lifeline::Alone) => std::fs::write(file, self.explain().to_json() + "\n")
+                .context(format!("writing {file} (report.explain)")),
         }
     }
 }

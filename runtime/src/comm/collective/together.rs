@@ -143,11 +143,17 @@ impl Communicator {
     pub fn together(&self, call: Call) -> Result<Together<'_>> {
         let flight = Flight::begin(&mut self.runtime().lock(), &self.inner.calls, call, 0);
         let flight = flight.inspect_err(|error| self.send_off(error))?;
+        self.runtime().counters.collectives.add(0);
         Ok(Together { communicator: self, flight, over: false })
     }
 }
 
 impl Together<'_> {
+    /// So many bytes of this rank take part: for its statistics.
+    pub fn moves(&self, bytes: usize) {
+        self.communicator.runtime().counters.collectives.add_bytes(bytes);
+    }
+
     /// Waits until `ready`; `missing` says of a rank whether it has yet to come.
     ///
     /// # Errors
@@ -158,6 +164,7 @@ impl Together<'_> {
         if runtime.wait_shortly(&mut ready) {
             return Ok(());
         }
+        runtime.counters.collective_waits.add();
         let (context, activity) = (self.communicator.context(), self.flight.activity());
         let _span = runtime.span(What::Call(activity));
         loop {

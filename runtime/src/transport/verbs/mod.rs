@@ -20,6 +20,7 @@ use super::{Departure, Direct, HeapKey, Sink, Transport, record::Header, tcp::Tc
 use crate::{
     config::{Snapshot, keys},
     error::{Error, Result},
+    explain::PortUsed,
     memory::heap::HeapMemory,
     protocol::{Capabilities, Channels, DirectRead, Tier},
     statistics::DeviceStatistics,
@@ -266,6 +267,18 @@ impl Transport for Verbs {
     fn device(&self) -> Option<DeviceStatistics> {
         let ((device, _), counted) = (self.device.as_ref().ok()?, self.counted.as_ref()?);
         Some(DeviceStatistics { device: device.name(), counters: counted.since() })
+    }
+
+    fn port(&self) -> Option<PortUsed> {
+        let (device, _) = self.device.as_ref().ok()?;
+        let port = device.port();
+        Some(PortUsed {
+            device: device.name(),
+            gid: port.gid.to_string(),
+            gid_index: port.gid_index,
+            mtu: self.recipes.bulk.attributes.mtu.min(port.mtu).bytes(),
+            port_mtu: port.mtu.bytes(),
+        })
     }
 
     fn fallen_back(&self, peer: usize) -> Option<&str> {
