@@ -152,13 +152,15 @@ impl Runtime {
 
     /// Listens to what others have to say of the rest of the job, and takes in what peers that are gone have left behind.
     #[cold]
-    fn hear(&self, engine: &mut Engine) {
+    fn lock_and_hear(&self) -> Lock<'_> {
+        let mut engine = self.lock_alone();
         if let Some((segment, _)) = &self.board {
             self.heard.store(segment.news(), Ordering::Relaxed);
         }
-        self.listen(engine);
+        self.listen(&mut engine);
         // What goes wrong is the next call's to report.
         let _ = engine.progress(&mut NoBuffers);
+        engine
     }
 
     /// Whether the memory of a peer, which is mapped here, may be accessed: whether the peer is there. For operations that
@@ -184,11 +186,12 @@ impl Runtime {
     /// others rely on: operations are moved by single assignments.
     #[inline]
     pub(crate) fn lock(&self) -> Lock<'_> {
-        let mut engine = Lock::new(self.engine.lock().unwrap_or_else(PoisonError::into_inner));
-        if self.has_news() {
-            self.hear(&mut engine);
-        }
-        engine
+        if self.has_news() { self.lock_and_hear() } else { self.lock_alone() }
+    }
+
+    #[inline]
+    fn lock_alone(&self) -> Lock<'_> {
+        Lock::new(self.engine.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether ranks of this host share processors, so that one that waits gives way to the others.

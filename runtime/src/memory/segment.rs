@@ -157,6 +157,7 @@ impl Segment {
     }
 
     /// Word `index` of the header.
+    #[inline]
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < LINE / 8);
         // SAFETY: within the header, aligned, and only ever accessed as an atomic.
