@@ -12,13 +12,14 @@ use std::hash::Hash;
 pub struct Groups {
     members: Vec<Vec<usize>>,
     of: Vec<usize>,
+    share_memory: bool,
 }
 
 impl Groups {
     /// Puts ranks with equal labels together; `labels` has one for every rank, in order.
     pub fn by_label<L: Eq + Hash>(labels: impl IntoIterator<Item = L>) -> Groups {
         let mut index = HashMap::new();
-        let mut groups = Groups { members: Vec::new(), of: Vec::new() };
+        let mut groups = Groups { members: Vec::new(), of: Vec::new(), share_memory: false };
         for (rank, label) in labels.into_iter().enumerate() {
             let group = *index.entry(label).or_insert(groups.members.len());
             if group == groups.members.len() {
@@ -46,6 +47,18 @@ impl Groups {
     #[must_use]
     pub fn every(size: usize, width: usize) -> Groups {
         Groups::by_label((0..size).map(|rank| rank / width.max(1)))
+    }
+
+    /// The same, where the ranks of each group have memory in common that they may work in.
+    #[must_use]
+    pub fn with_memory(self) -> Groups {
+        Groups { share_memory: true, ..self }
+    }
+
+    /// Whether the ranks of each group have memory in common that they may work in.
+    #[must_use]
+    pub fn share_memory(&self) -> bool {
+        self.share_memory
     }
 
     /// The number of ranks.

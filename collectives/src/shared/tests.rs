@@ -147,3 +147,62 @@ fn ranks_that_may_not_share_memory_are_told_so_when_it_is_asked_for_and_send_mes
         assert_eq!(data, [1]);
     });
 }
+
+/// The same in two hops whose inner one goes through memory; groups of these widths, `hosts` of them or on one.
+const HOPS: [(&str, &str); 4] = [
+    ("collectives.barrier", "two_hop_shared"),
+    ("collectives.broadcast", "two_hop_shared"),
+    ("collectives.reduce", "two_hop_shared"),
+    ("collectives.all_reduce", "two_hop_shared"),
+];
+
+fn in_groups(ranks: usize, hosts: usize, set: &[(&str, &str)], run: impl Fn(&Communicator) + Send + Sync) {
+    let cluster = Cluster::new(ranks).hosts(hosts);
+    let cluster = set.iter().fold(cluster, |cluster, (key, value)| cluster.set(key, value));
+    cluster.run(|world: &World| run(&world.communicator())).unwrap();
+}
+
+fn check_all(comm: &Communicator, lengths: &[usize]) {
+    let ranks = comm.size();
+    for call in 0..2 {
+        for length in lengths.iter().copied() {
+            let own: Vec<u64> = (0..length).map(|index| value(comm.rank(), index, call)).collect();
+            let sums = || (0..length).map(|index| (0..ranks).map(|rank| value(rank, index, call)).sum::<u64>());
+            let mut all = own.clone();
+            comm.all_reduce(&mut all, Sum).unwrap();
+            assert!(all.iter().copied().eq(sums()), "all_reduce of {length} on {ranks}");
+            let root = (call + length) % ranks;
+            let result = comm.reduce(&own, Sum, root).unwrap();
+            assert_eq!(result.is_some(), comm.rank() == root);
+            assert!(result.is_none_or(|result| result.into_iter().eq(sums())), "reduce of {length}");
+            let mut data = if comm.rank() == root { own.clone() } else { vec![0; length] };
+            comm.broadcast(&mut data, root).unwrap();
+            let theirs = (0..length).map(|index| value(root, index, call));
+            assert!(data.into_iter().eq(theirs), "broadcast of {length} from {root} of {ranks}");
+            comm.barrier().unwrap();
+        }
+    }
+}
+
+#[test]
+fn two_hops_through_memory_are_right_for_all_sizes_groups_and_leaders_again_and_again() {
+    for (ranks, width) in [(3, "2"), (4, "2"), (5, "3"), (7, "3"), (9, "4")] {
+        for (leaders, chunk) in [("1", "0"), ("2", "4000"), ("3", "64KiB")] {
+            let set = [
+                ("collectives.group_size", width),
+                ("collectives.leaders", leaders),
+                ("collectives.chunk_bytes", chunk),
+            ];
+            let set: Vec<_> = HOPS.into_iter().chain(set).collect();
+            in_groups(ranks, 1, &set, |comm| check_all(comm, &[0, 1, 2, 7, 1000, 4097, 33_000]));
+        }
+    }
+}
+
+#[test]
+fn two_hops_between_hosts_go_through_the_memory_of_each_without_being_asked_for() {
+    for (ranks, hosts) in [(4, 2), (7, 3)] {
+        in_groups(ranks, hosts, &HOPS, |comm| check_all(comm, &[0, 1, 1000, 40_000, 400_000]));
+        in_groups(ranks, hosts, &[], |comm| check_all(comm, &[0, 1, 1000]));
+    }
+}
