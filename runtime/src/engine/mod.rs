@@ -9,6 +9,7 @@ mod departures;
 pub(crate) mod direct;
 mod flow;
 mod inbox;
+mod lock;
 pub(crate) mod one_sided;
 pub(crate) mod operation;
 mod outbox;

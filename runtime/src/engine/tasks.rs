@@ -44,7 +44,14 @@ impl Tasks {
         self.list.is_empty()
     }
 
+    /// Whether there is anything to be dropped once the engine is not locked any more.
+    #[inline]
+    pub(super) fn are_any_over(&self) -> bool {
+        !self.over.is_empty()
+    }
+
     /// What is to be dropped once the engine is not locked any more.
+    #[cold]
     pub(super) fn take_over(&mut self) -> Vec<Box<dyn Task>> {
         std::mem::take(&mut self.over)
     }

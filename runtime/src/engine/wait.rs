@@ -2,8 +2,8 @@
 
 use super::{
     Engine,
+    lock::Lock,
     operation::{Buffers, NoBuffers},
-    tasks::Task,
 };
 use crate::error::{Context, Error, Result};
 use crate::memory::{Activity, Segment};
@@ -13,10 +13,9 @@ use rustix::{
     event::{Timespec, epoll},
 };
 use std::{
-    ops::{Deref, DerefMut},
     os::fd::OwnedFd,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     time::{Duration, Instant},
@@ -111,8 +110,9 @@ impl Pace {
 /// What all communicators of a rank share.
 pub(crate) struct Runtime {
     engine: Mutex<Engine>,
-    /// Threads that wait while another one sleeps on the descriptors.
+    /// Threads that wait while another one sleeps on the descriptors, and how many such sleeps have ended.
     others: Condvar,
+    sleeps: Mutex<u64>,
     /// Every descriptor that can end a wait is registered here.
     poller: Arc<OwnedFd>,
     waiting: Waiting,
@@ -137,43 +137,6 @@ impl Drop for Span<'_> {
         if let Some((recorder, began)) = self.recorded {
             recorder.ended(began, self.what);
         }
-    }
-}
-
-/// The engine, locked. Tasks that nobody will ask for are dropped when it no longer is.
-pub(crate) struct Lock<'a> {
-    /// Always there, except while [`Lock::rest`] waits.
-    engine: Option<MutexGuard<'a, Engine>>,
-    /// Fields are dropped in this order: what is here, without the lock.
-    over: Vec<Box<dyn Task>>,
-}
-
-impl Lock<'_> {
-    /// Lets others have the engine until `news` come, or for so long at most.
-    fn rest(mut self, news: &Condvar, longest: Duration) -> Self {
-        let rested = self.engine.take().map(|engine| news.wait_timeout(engine, longest));
-        self.engine = rested.map(|rested| rested.unwrap_or_else(PoisonError::into_inner).0);
-        self
-    }
-}
-
-impl Deref for Lock<'_> {
-    type Target = Engine;
-
-    fn deref(&self) -> &Engine {
-        self.engine.as_deref().unwrap_or_else(|| unreachable!("a lock that rests is not used"))
-    }
-}
-
-impl DerefMut for Lock<'_> {
-    fn deref_mut(&mut self) -> &mut Engine {
-        self.engine.as_deref_mut().unwrap_or_else(|| unreachable!("a lock that rests is not used"))
-    }
-}
-
-impl Drop for Lock<'_> {
-    fn drop(&mut self) {
-        self.over = self.tasks.take_over();
     }
 }
 
@@ -245,6 +208,7 @@ impl Runtime {
         Runtime {
             engine: Mutex::new(engine),
             others: Condvar::new(),
+            sleeps: Mutex::new(0),
             poller,
             waiting,
             idle_pokes: AtomicU32::new(0),
@@ -284,8 +248,7 @@ impl Runtime {
     /// The engine, for a step that does not wait. A thread that panicked with the lock has left nothing half done that
     /// others rely on: operations are moved by single assignments.
     pub(crate) fn lock(&self) -> Lock<'_> {
-        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
-        Lock { engine: Some(engine), over: Vec::new() }
+        Lock::new(self.engine.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Makes progress until `done` gives a result. `activity`: what this call is, for whoever asks while it waits.
@@ -482,7 +445,7 @@ impl Runtime {
             if ready() {
                 return Ok(engine);
             }
-            return Ok(engine.rest(&self.others, longest));
+            return Ok(self.rest(engine, longest));
         }
         engine.arm(true);
         let progressed = engine.progress_all(buffers);
@@ -501,6 +464,7 @@ impl Runtime {
             engine = self.lock();
             engine.sleeper = false;
             engine.silence();
+            *self.sleeps.lock().unwrap_or_else(PoisonError::into_inner) += 1;
             self.others.notify_all();
         }
         engine.arm(false);
@@ -509,6 +473,16 @@ impl Runtime {
             self.listen(&mut engine);
         }
         Ok(engine)
+    }
+
+    /// Lets the thread that sleeps have the engine until its sleep is over, or for so long at most.
+    fn rest<'a>(&'a self, engine: Lock<'a>, longest: Duration) -> Lock<'a> {
+        let sleeps = || self.sleeps.lock().unwrap_or_else(PoisonError::into_inner);
+        // Counted under the engine's lock: this sleep has not ended before.
+        let before = *sleeps();
+        drop(engine);
+        drop(self.others.wait_timeout_while(sleeps(), longest, |ended| *ended == before));
+        self.lock()
     }
 
     /// Whether it is time to ask for news of the rest of the job: the control socket has some, or nothing has happened for
