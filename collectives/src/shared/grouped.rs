@@ -187,8 +187,13 @@ impl<T: Element> Company for Leaders<'_, T> {
         if let Some(machine) = self.machine.as_mut().filter(|machine| machine.state() != State::Done) {
             self.together.wait_with(machine, missing, &mut ready)?;
         }
-        // The exchange may have been first.
-        if ready() { Ok(()) } else { self.together.wait(missing, ready) }
+        match self.plans {
+            // The exchange may have been first.
+            _ if ready() => Ok(()),
+            Some(_) => self.together.wait(missing, ready),
+            // For leaders, and they for those of other hosts.
+            None => self.together.wait_far(missing, ready),
+        }
     }
 
     fn wake(&self, positions: Range<usize>) -> Result<()> {

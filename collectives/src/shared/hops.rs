@@ -314,7 +314,8 @@ impl<M: RoomMemory, T: Element> Call<'_, M, T> {
 
     fn wait_for_leaders<C: Company>(&self, company: &mut C, index: usize) -> Result<(), C::Error> {
         let out = || self.hops.room.load(0, OUT, 0, Ordering::Acquire) >= self.published(index);
-        company.wait(|rank| self.is_missing(rank), out)
+        // A leader that has come may have left with an error of its exchange.
+        company.wait(|rank| self.is_missing(rank) || self.division.leaders.contains(&rank), out)
     }
 
     /// Copies the result of a chunk out; `own`: what this rank got as a leader.

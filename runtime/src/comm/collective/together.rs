@@ -190,6 +190,19 @@ impl Together<'_> {
         self.wait_long(&mut None::<&mut NoMessages>, &missing, &mut ready)
     }
 
+    /// As [`Together::wait`], for what takes longer than others of this host need: where ranks share processors, those that
+    /// wait for this sleep soon, and leave the processors to those that it depends on.
+    ///
+    /// # Errors
+    /// As for [`Together::wait`].
+    pub fn wait_far(&mut self, missing: impl Fn(usize) -> bool, mut ready: impl FnMut() -> bool) -> Result<()> {
+        let runtime = self.communicator.runtime();
+        if !runtime.shares_processors() && runtime.wait_shortly(&mut ready) {
+            return Ok(());
+        }
+        self.wait_long(&mut None::<&mut NoMessages>, &missing, &mut ready)
+    }
+
     /// As [`Together::wait`], and goes on with a machine that sends and receives for the same call meanwhile; what comes first
     /// ends it: that `ready`, or that the machine is done. The machines of one call come one after another.
     ///
