@@ -10,13 +10,14 @@ use crate::execute::Order;
 use crate::explain::Explanation;
 use crate::groups::Groups;
 use crate::guard::guard;
+use crate::levels::{Levels, LevelsError};
 use crate::schedule::Schedule;
 use crate::select::{AUTO, Choice, Request, select};
 use crate::shared::{self, Grouped, HopPlan, IN_TWO_HOPS, Shared};
 use crate::table::{Table, TableError};
 use rustc_hash::FxHashMap;
 use spmd::Communicator;
-use spmd::config::{Key, Snapshot, keys};
+use spmd::config::{Key, keys};
 use spmd::element::Signature;
 use spmd::memory::Operation;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -84,7 +85,7 @@ impl Plan {
 /// The plans of a communicator, kept as its attribute.
 #[derive(Debug)]
 pub(crate) struct Plans {
-    groups: Groups,
+    groups: std::result::Result<Groups, LevelsError>,
     table: std::result::Result<Table, TableError>,
     /// Made in the first blocking call; none where ranks share no memory.
     shared: OnceLock<Option<Shared>>,
@@ -121,8 +122,10 @@ impl Plans {
             shared::has(*collective) && (forced == AUTO || forced == shared::NAME)
         };
         let may_share = Collective::ALL.into_iter().filter(lets).collect();
+        let names = comm.hosts().iter().map(|host| host.group.as_deref());
+        let groups = of_levels(comm, |levels| levels.check(names)).map(|()| groups(comm));
         let (shared, grouped) = (OnceLock::new(), OnceLock::new());
-        Plans { groups: groups(comm), table, shared, may_share, grouped, kept: Mutex::default() }
+        Plans { groups, table, shared, may_share, grouped, kept: Mutex::default() }
     }
 
     /// How a blocking call with elements of so many bytes is done.
@@ -153,7 +156,7 @@ impl Plans {
     /// The plan of a call in the memory of groups, if that is how it is to be done.
     fn hop_plan(&self, call: &Call<'_>, wanted: Wanted, grouped: &Grouped) -> Result<Option<HopPlan>> {
         let Call { comm, root, elements, .. } = *call;
-        let groups = self.groups.clone().with_memory();
+        let groups = self.groups.clone()?.with_memory();
         let forced = comm.snapshot().get(key(wanted.collective));
         let (rank, size) = (comm.rank(), comm.size());
         // The ordinary way reports what is wrong.
@@ -181,16 +184,18 @@ impl Plans {
             let mut all = Collective::ALL.into_iter().filter(|collective| shared::has(*collective));
             all.any(|collective| comm.snapshot().get(key(collective)) == name)
         };
+        // What is wrong with them is reported where a plan is made.
+        let Ok(groups) = &self.groups else { return Ok(None) };
         let on_one_host = |group: usize| {
-            let members = self.groups.members(group);
+            let members = groups.members(group);
             members.iter().all(|rank| comm.host_of(*rank) == comm.host_of(members[0]))
         };
         let has_shared = matches!(self.shared.get(), Some(Some(_)));
-        let made = match self.groups.are_two_levels()
+        let made = match groups.are_two_levels()
             && (wants(IN_TWO_HOPS) || wants(AUTO) && !has_shared)
-            && (0..self.groups.count()).all(on_one_host)
+            && (0..groups.count()).all(on_one_host)
         {
-            true => Grouped::new(comm, &self.groups).map_err(|source| call.failed::<u8>(IN_TWO_HOPS, source))?,
+            true => Grouped::new(comm, groups).map_err(|source| call.failed::<u8>(IN_TWO_HOPS, source))?,
             false => None,
         };
         Ok(self.grouped.get_or_init(|| made).as_ref())
@@ -228,7 +233,8 @@ impl Plans {
 
     fn make(&self, comm: &Communicator, wanted: Wanted) -> Result<Plan> {
         let Wanted { collective, root, elements, .. } = wanted;
-        let (rank, size, groups) = (comm.rank(), comm.size(), &self.groups);
+        let (rank, size) = (comm.rank(), comm.size());
+        let groups = self.groups.as_ref().map_err(Clone::clone)?;
         let forced = match comm.snapshot().get(key(collective)) {
             // Of calls that do not block, and of a rank alone.
             forced if forced == shared::NAME && (size == 1 || matches!(self.shared.get(), Some(Some(_)))) => {
@@ -290,23 +296,15 @@ fn to_usize(value: u64) -> usize {
 
 /// The groups of a communicator's ranks, as the configuration says.
 pub(crate) fn groups(comm: &Communicator) -> Groups {
-    let (size, snapshot): (usize, &Snapshot) = (comm.size(), comm.snapshot());
-    let width = to_usize(snapshot.get(keys::COLLECTIVES_GROUP_SIZE));
-    if width > 0 {
-        return Groups::every(size, width);
-    }
-    match snapshot.get(keys::COLLECTIVES_GROUPS).as_str() {
-        // Still near each other or not, which is what messages cost.
-        "none" if (0..size).all(|rank| comm.host_of(rank) == comm.host_of(0)) => Groups::together(size),
-        "none" => Groups::apart(size),
-        "group" => Groups::by_label((0..size).map(|rank| {
-            let host = comm.host_of(rank);
-            // A host without a group is one of its own.
-            let group = comm.hosts()[host].group.as_deref();
-            (group, group.is_none().then_some(host))
-        })),
-        _ => Groups::by_label((0..size).map(|rank| comm.host_of(rank))),
-    }
+    let hosts: Vec<usize> = (0..comm.size()).map(|rank| comm.host_of(rank)).collect();
+    of_levels(comm, |levels| levels.divide(&hosts, |host| comm.hosts()[host].group.as_deref()))
+}
+
+/// What the configuration says about groups.
+fn of_levels<R>(comm: &Communicator, then: impl FnOnce(Levels<'_>) -> R) -> R {
+    let (words, width) =
+        (comm.snapshot().get(keys::COLLECTIVES_GROUPS), comm.snapshot().get(keys::COLLECTIVES_GROUP_SIZE));
+    then(Levels { words: &words, width: to_usize(width) })
 }
 
 /// The configuration key that forces an algorithm.

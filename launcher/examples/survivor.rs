@@ -9,9 +9,15 @@
 //! `survivor sums MILLISECONDS RANK CALL ELEMENTS`: all ranks make this collective call (`all_reduce`, `broadcast` from the
 //! rank that dies, `barrier`) over and over until RANK kills itself at that time; then they go on without it and add up.
 //!
+//! `survivor blind MILLISECONDS`: the last rank kills itself at that time, while the others do something with it over and over
+//! that waits for nothing and needs no answer: small messages, changes of its memory. They tell how long after the death
+//! they heard of it.
+//!
+//! `survivor early`: rank 0 leaves in order before anybody has talked to it; the others then do.
+//!
 //! `survivor compute SECONDS MEGABYTES`: rank 1 computes for that long while rank 0 sends it more than the network holds.
 
-use spmd::prelude::*;
+use spmd::{SignalOp, SymmetricHeap, prelude::*};
 use spmd_collectives::prelude::*;
 use std::time::{Duration, Instant};
 
@@ -22,8 +28,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some("shrink") => shrink(&world, &arguments[2..]),
         Some("chain") => chain(&world, Duration::from_millis(arguments[2].parse()?)),
         Some("sums") => sums(&world, &arguments[2..]),
+        Some("blind") => blind(&world, Duration::from_millis(arguments[2].parse()?)),
+        Some("early") => early(world),
         Some("compute") => compute(&world, arguments[2].parse()?, arguments[3].parse()?),
-        _ => Err("survivor shrink|chain|sums|compute".into()),
+        _ => Err("survivor shrink|chain|sums|blind|early|compute".into()),
     }
 }
 
@@ -119,6 +127,82 @@ fn sums(world: &World, arguments: &[String]) -> Result<(), Box<dyn std::error::E
     let mut sum = [world.rank()];
     left.all_reduce(&mut sum, Sum)?;
     println!("rank {}: {}", world.rank(), sum[0]);
+    Ok(())
+}
+
+fn blind(world: &World, death: Duration) -> Result<(), Box<dyn std::error::Error>> {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let comm = world.communicator();
+    let (rank, last) = (comm.rank(), comm.size() - 1);
+    let heap = SymmetricHeap::new(&comm, 4096)?;
+    let words = heap.alloc::<u64>(64)?;
+    let others = comm.split((rank < last).then_some(0), 0)?;
+    comm.barrier()?;
+    let begun = Instant::now();
+    if rank == last {
+        std::thread::spawn(move || die_after(death));
+        loop {
+            // It takes what comes, so that nobody waits for room.
+            let _ = comm.recv_vec::<u8>(Any, Any)?;
+        }
+    }
+    let operations: [(&str, &dyn Fn() -> spmd::Result<()>); 8] = [
+        ("send", &|| comm.send(&[1_u8], last, 0)),
+        ("isend", &|| comm.isend(vec![1_u8], last, 0)?.wait().map(drop)),
+        ("put", &|| words.put(&[1, 2], last)),
+        ("put and quiet", &|| words.put(&[1, 2], last).and_then(|()| heap.quiet())),
+        ("put, fence, signal", &|| {
+            words.put(&[1, 2], last)?;
+            heap.fence();
+            words.signal(5, SignalOp::Add(1), last)
+        }),
+        ("put_signal", &|| words.put_signal(&[1], last, &words, 5, SignalOp::Set(1))),
+        ("get", &|| words.get(&mut [0; 2], last)),
+        ("fetch_add", &|| words.fetch_add(7, 1, last).map(drop)),
+    ];
+    // Each rank begins with another one.
+    for at in 0..operations.len() {
+        let (name, operation) = operations[(at + rank) % operations.len()];
+        let error = loop {
+            match operation() {
+                Err(error) => break error,
+                Ok(()) if begun.elapsed() > death + PATIENCE => return Err(format!("{name} goes on for ever").into()),
+                Ok(()) => std::thread::sleep(Duration::from_micros(200)),
+            }
+        };
+        if !matches!(error, Error::PeerLost { peer, .. } if peer == last) {
+            return Err(format!("{name}: {error}").into());
+        }
+        if at == 0 {
+            println!("rank {rank} heard {}", begun.elapsed().saturating_sub(death).as_millis());
+        }
+    }
+    // Whoever shrinks first ends the communicator for those that are still at it.
+    if let Some(others) = others {
+        others.barrier()?;
+    }
+    let left = comm.shrink()?;
+    let mut sum = [rank];
+    left.all_reduce(&mut sum, Sum)?;
+    println!("rank {rank}: {}", sum[0]);
+    Ok(())
+}
+
+fn early(world: World) -> Result<(), Box<dyn std::error::Error>> {
+    let comm = world.communicator();
+    if comm.rank() == 0 {
+        return Ok(());
+    }
+    drop(comm);
+    // Until its process has ended, and before the launcher has told of it.
+    std::thread::sleep(Duration::from_millis(60));
+    let comm = world.communicator();
+    let error = loop {
+        if let Err(error) = comm.send(&vec![1_u8; 100_000], 0, 0) {
+            break error;
+        }
+    };
+    println!("rank {}: {error}", comm.rank());
     Ok(())
 }
 

@@ -215,7 +215,7 @@ fn each_rank_s_output_goes_to_files_of_its_own() {
     wait_until("the rank's files are made", || full.exists());
     std::fs::remove_file(&full).unwrap();
     std::os::unix::fs::symlink("/dev/full", &full).unwrap();
-    finish(child).fails(70, &["rank.0000/stdout"]);
+    finish(child).fails(73, &["rank.0000/stdout"]);
     place.assert_nothing_left();
 }
 

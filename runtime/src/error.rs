@@ -169,6 +169,26 @@ pub enum Error {
         /// What was waited for.
         operation: &'static str,
     },
+    /// This rank has dropped its [`World`](crate::World), and calls through a communicator or a heap that it has kept.
+    #[error(
+        "rank {rank} has dropped its World and can neither send nor receive any more: keep the World until the last call, and drop \
+         communicators, requests and heaps before it"
+    )]
+    WorldDropped {
+        /// This rank.
+        rank: usize,
+    },
+    /// The peer has dropped the communicator without receiving this message, which waited for its receive there.
+    #[error(
+        "rank {peer} on host {host} has dropped the communicator without receiving the message: a receive is missing there, or the \
+         communicator is dropped too soon"
+    )]
+    CommunicatorDropped {
+        /// The peer's rank in the world.
+        peer: usize,
+        /// Its host.
+        host: String,
+    },
     /// Every other rank of the communicator has dropped its `World`: what is waited for will never come.
     #[error(
         "every other rank of the communicator has dropped its World, so {operation} cannot complete: a send is missing there"

@@ -137,7 +137,7 @@ impl Cluster {
             })
             .collect();
         let plans = boots.iter().map(|boot| Plan::new(boot, true)).collect::<Result<Vec<_>>>()?;
-        let crew = Arc::new(Crew::new(self.ranks)?);
+        let crew = Arc::new(Crew::new(self.ranks, segments.iter().map(|host| host.segment.clone()).collect())?);
         let release = Release { addresses: plans.iter().map(Plan::addresses).collect() };
         boots
             .into_iter()
@@ -166,24 +166,27 @@ pub(crate) struct Crew {
     finished: Vec<AtomicBool>,
     /// Readable for ever once a rank has failed: it wakes every rank that sleeps.
     bell: OwnedFd,
+    segments: Vec<Arc<Segment>>,
 }
 
 impl Crew {
-    fn new(ranks: usize) -> Result<Self> {
+    fn new(ranks: usize, segments: Vec<Arc<Segment>>) -> Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("making an eventfd")?;
         let finished = (0..ranks).map(|_| AtomicBool::new(false)).collect();
-        Ok(Crew { failed: OnceLock::new(), finished, bell })
+        Ok(Crew { failed: OnceLock::new(), finished, bell, segments })
     }
 
     pub(crate) fn fail(&self, rank: usize) {
         let _ = self.failed.set(rank);
         // Cannot fail: the counter goes up by one a rank.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        self.segments.iter().for_each(|segment| segment.tell_news());
     }
 
-    /// A rank has dropped its world. The others learn of it when they next look: nobody is woken for this.
+    /// A rank has dropped its world. The others learn of it when they next call or look: nobody is woken for this.
     pub(crate) fn finish(&self, rank: usize) {
         self.finished[rank].store(true, Ordering::Release);
+        self.segments.iter().for_each(|segment| segment.tell_news());
     }
 
     pub(crate) fn listen(&self) -> Vec<News> {

@@ -9,8 +9,9 @@
 
 mod common;
 
-use common::{every_transport, long_enough_to_leave, on, on_every_transport, pattern, without_hanging};
-use spmd::{Error, prelude::*};
+use common::{clusters, every_transport, long_enough_to_leave, on, on_every_transport, pattern, without_hanging};
+use spmd::{Compare, Error, SignalOp, SymmetricHeap, prelude::*};
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_receive_from_a_rank_that_has_left_is_an_error_not_a_hang() {
@@ -124,7 +125,7 @@ fn messages_sent_before_leaving_arrive() {
             }
             drop(comm.isend(pattern(1_000_000, 9), 1, 2)?);
         } else {
-            std::thread::sleep(std::time::Duration::from_millis(30));
+            std::thread::sleep(Duration::from_millis(30));
             for number in 0..200 {
                 assert_eq!(comm.recv_vec::<u8>(0, 1)?.0, pattern(3000, number));
             }
@@ -155,4 +156,160 @@ fn two_hundred_connections_that_are_used_once_and_left_end_without_an_error() {
             Ok(())
         });
     }
+}
+
+#[test]
+fn every_call_after_the_own_world_has_been_dropped_is_the_same_error() {
+    without_hanging("a call without a world", || {
+        for (name, cluster) in clusters(2) {
+            let kept = cluster.run(|world| {
+                let comm = world.communicator();
+                let heap = SymmetricHeap::new(&comm, 4096)?;
+                let buffer = heap.alloc::<u64>(8)?;
+                let receive = comm.irecv(vec![0_u8], comm.rank(), 9)?;
+                spmd::Result::Ok((comm, heap, buffer, receive))
+            });
+            for (rank, kept) in kept.expect(name).into_iter().enumerate() {
+                let (comm, heap, buffer, receive) = kept.expect(name);
+                let peer = 1 - rank;
+                let is_told = |what: &str, result: spmd::Result<()>| match result {
+                    Err(Error::WorldDropped { rank: own }) => assert_eq!(own, rank, "{name}, {what}"),
+                    other => panic!("{name}, rank {rank}, {what}: {other:?}"),
+                };
+                is_told("wait", receive.wait().map(drop));
+                for to in [peer, rank] {
+                    for length in [1, 1_000_000] {
+                        is_told("send", comm.send(&pattern(length, 0), to, 0));
+                        is_told("ssend", comm.ssend(&pattern(length, 0), to, 0));
+                        is_told("isend", comm.isend(pattern(length, 0), to, 0).and_then(SendRequest::wait).map(drop));
+                    }
+                    is_told("recv", comm.recv(&mut [0_u8], to, 0).map(drop));
+                    is_told("recv_vec", comm.recv_vec::<u8>(to, 0).map(drop));
+                    is_told("irecv", comm.irecv(vec![0_u8], to, 0).map(drop));
+                    is_told("probe", comm.probe(to, 0).map(drop));
+                    is_told("iprobe", comm.iprobe(to, 0).map(drop));
+                    is_told("put", buffer.put(&[1], to));
+                    is_told("get", buffer.get(&mut [1], to));
+                    is_told("put_signal", buffer.put_signal(&[1], to, &buffer, 3, SignalOp::Set(1)));
+                    is_told("fetch_add", buffer.fetch_add(0, 1, to).map(drop));
+                }
+                is_told("recv from any", comm.recv(&mut [0_u8], Any, Any).map(drop));
+                is_told("wait_signal", buffer.wait_signal(7, Compare::Equal(1), None).map(drop));
+                is_told("alloc", heap.alloc::<u8>(1).map(drop));
+                is_told("heap", SymmetricHeap::new(&comm, 1).map(drop));
+                is_told("duplicate", comm.duplicate().map(drop));
+                is_told("split", comm.split(Some(0), 0).map(drop));
+                is_told("shrink", comm.shrink().map(drop));
+                is_told("revoke", comm.revoke());
+            }
+        }
+    });
+}
+
+#[test]
+fn a_message_for_a_communicator_that_its_receiver_has_dropped_is_an_error_at_the_sender() {
+    without_hanging("a send into a communicator that was dropped", || {
+        on_every_transport(2, |world| {
+            let comm = world.communicator();
+            for (length, comes_too_late) in [(1, false), (1, true), (1_000_000, false), (1_000_000, true)] {
+                let other = comm.duplicate()?;
+                if comm.rank() == 1 {
+                    // With the message waiting there, and before it comes.
+                    if !comes_too_late {
+                        other.probe(0, 5)?;
+                    }
+                    drop(other);
+                    comm.send(&[1_u8], 0, 1)?;
+                } else {
+                    if comes_too_late {
+                        comm.recv(&mut [0_u8], 1, 1)?;
+                    }
+                    let error = other.ssend(&pattern(length, 0), 1, 5).unwrap_err();
+                    assert!(matches!(error, Error::CommunicatorDropped { peer: 1, .. }), "{length}: {error}");
+                    if !comes_too_late {
+                        comm.recv(&mut [0_u8], 1, 1)?;
+                    }
+                    let error = other.issend(pattern(length, 0), 1, 5)?.wait().unwrap_err();
+                    assert!(matches!(error, Error::CommunicatorDropped { peer: 1, .. }), "{length}: {error}");
+                }
+                // Others are not concerned.
+                let mut byte = [0_u8];
+                comm.send_receive(&[7_u8], 1 - comm.rank(), 2, &mut byte, 1 - comm.rank(), 2)?;
+                assert_eq!(byte, [7]);
+            }
+            Ok(())
+        });
+    });
+}
+
+#[test]
+fn small_messages_to_a_dropped_communicator_do_not_use_up_the_credit_of_others() {
+    without_hanging("small messages to a communicator that was dropped", || {
+        on(common::with_a_small_window(2), |world| {
+            let comm = world.communicator();
+            let other = comm.duplicate()?;
+            if comm.rank() == 1 {
+                drop(other);
+                comm.send(&[1_u8], 0, 1)?;
+                // Whatever comes before this is taken on the way.
+                comm.recv(&mut [0_u8], 0, 2)?;
+            } else {
+                comm.recv(&mut [0_u8], 1, 1)?;
+                // Four windows: a few hundred bytes are sent whole as long as there is credit, and announced without.
+                for _ in 0..100 {
+                    match other.send(&pattern(100, 0), 1, 5) {
+                        Ok(()) | Err(Error::CommunicatorDropped { peer: 1, .. }) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                comm.send(&[2_u8], 1, 2)?;
+            }
+            Ok(())
+        });
+    });
+}
+
+#[test]
+fn one_sided_operations_on_a_rank_that_has_left_are_errors_before_long() {
+    without_hanging("an operation on a rank that left", || {
+        on_every_transport(3, |world| {
+            let comm = world.communicator();
+            let heap = SymmetricHeap::new(&comm, 4096)?;
+            let buffer = heap.alloc::<u64>(8)?;
+            if comm.rank() == 0 {
+                return Ok(());
+            }
+            type Operation<'a> = (&'static str, &'a dyn Fn() -> spmd::Result<()>);
+            let operations: [Operation<'_>; 6] = [
+                ("put and quiet", &|| buffer.put(&[1, 2, 3], 0).and_then(|()| heap.quiet())),
+                ("get", &|| buffer.get(&mut [0; 3], 0)),
+                ("fetch_add", &|| buffer.fetch_add(1, 1, 0).map(drop)),
+                ("add", &|| buffer.add(1, 1, 0)),
+                ("signal", &|| buffer.signal(2, SignalOp::Add(1), 0)),
+                ("put_signal", &|| buffer.put_signal(&[1], 0, &buffer, 2, SignalOp::Set(1))),
+            ];
+            for (name, operation) in operations {
+                let since = Instant::now();
+                let error = loop {
+                    match operation() {
+                        Err(error) => break error,
+                        // It has not been heard of yet.
+                        Ok(()) => assert!(since.elapsed() < Duration::from_secs(30), "{name} goes on for ever"),
+                    }
+                };
+                // Over TCP it may have dropped the heap, and be there for a moment.
+                let is_named = matches!(error, Error::PeerFinished { peer: 0, .. })
+                    || matches!(&error, Error::Heap { reason, .. } if reason.starts_with("rank 0 has dropped heap 0"));
+                assert!(is_named, "{name}: {error}");
+            }
+            // The others are not concerned.
+            let peer = 3 - comm.rank();
+            buffer.slice(4..).put(&[comm.rank() as u64], peer)?;
+            comm.send_receive(&[1_u8], peer, 0, &mut [0_u8], peer, 0)?;
+            let _ = heap.quiet();
+            comm.send_receive(&[1_u8], peer, 0, &mut [0_u8], peer, 0)?;
+            assert_eq!(buffer.slice(4..).to_vec()[0], peer as u64);
+            Ok(())
+        });
+    });
 }

@@ -610,3 +610,47 @@ fn an_offset_that_does_not_exist_is_an_error_and_nothing_is_written() {
         barrier(&comm, &heap)
     });
 }
+
+#[test]
+fn what_is_changed_in_a_heap_that_a_rank_has_dropped_is_an_error_of_quiet_that_names_both() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        for number in 0..3_u64 {
+            let heap = SymmetricHeap::new(&comm, 4096)?;
+            let buffer = heap.alloc::<u64>(8)?;
+            if comm.rank() == 1 {
+                drop((heap, buffer));
+                comm.send(&[1_u8], 0, 0)?;
+                comm.recv(&mut [0_u8], 0, 1)?;
+                continue;
+            }
+            comm.recv(&mut [0_u8], 1, 0)?;
+            match number {
+                0 => buffer.put(&[1, 2], 1)?,
+                1 => buffer.signal(3, SignalOp::Add(1), 1)?,
+                _ => buffer.put_signal(&[1, 2], 1, &buffer, 3, SignalOp::Set(1))?,
+            }
+            // Memory that is mapped here stays as long as this rank holds the heap.
+            let is_mapped = comm.host_of(0) == comm.host_of(1)
+                && !comm
+                    .snapshot()
+                    .entries()
+                    .iter()
+                    .any(|entry| entry.key == "transport.allow" && !entry.value.to_string().contains("shm"));
+            let quiet = heap.quiet();
+            if is_mapped {
+                quiet?;
+            } else {
+                let error = quiet.unwrap_err().to_string();
+                let wanted = format!("rank 1 has dropped heap {number} of its communicator");
+                assert!(error.contains(&wanted), "{error}");
+                // It is told once, and what has an answer is told at once.
+                heap.quiet()?;
+                let error = buffer.fetch(0, 1).unwrap_err().to_string();
+                assert!(error.contains(&wanted), "{error}");
+            }
+            comm.send(&[1_u8], 1, 1)?;
+        }
+        Ok(())
+    });
+}

@@ -2,7 +2,7 @@
 
 use super::hops::{Between, Division, HopCounts, Hops};
 use super::protocol::{Company, Data};
-pub(crate) use crate::algorithms::IN_TWO_HOPS;
+use crate::algorithms::LARGEST_CHUNK;
 use crate::algorithms::{Collective, Parameters, Shape};
 use crate::execute::Execution;
 use crate::groups::Groups;
@@ -19,8 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 type Planned<T> = std::result::Result<T, ScheduleError>;
 
-/// Bytes of a chunk at most; fewer where many ranks of a host have some each.
-const CHUNK: usize = 1 << 20;
+/// Bytes of the chunks of all ranks of a host at most.
 const CHUNKS_OF_ALL: usize = 8 << 20;
 
 /// What a communicator keeps.
@@ -87,8 +86,9 @@ fn between(
     table: &Table,
 ) -> Planned<Plan> {
     let Wanted { collective, element_bytes, commutative, .. } = *wanted;
-    let apart = Groups::apart(peers.len());
-    let request = Request { collective, groups: &apart, elements, element_bytes, commutative };
+    // Hosts are ranks here, and racks, where there are any, their groups.
+    let hosts = groups.above().cloned().unwrap_or_else(|| Groups::apart(peers.len()));
+    let request = Request { collective, groups: &hosts, elements, element_bytes, commutative };
     let table = Table { rules: Vec::new(), ..table.clone() };
     let choice = select(&request, AUTO, &table).unwrap_or_else(|error| unreachable!("one is always legal: {error}"));
     let root = if collective.is_rooted() { groups.of(root) } else { 0 };
@@ -97,7 +97,7 @@ fn between(
         size: peers.len(),
         root,
         elements,
-        groups: &apart,
+        groups: &hosts,
         parameters: choice.parameters,
     };
     let schedule = choice.algorithm.schedule(&shape)?;
@@ -110,7 +110,7 @@ impl Grouped {
         let members = groups.members(groups.of(comm.rank())).to_vec();
         let position = members.iter().position(|member| *member == comm.rank()).unwrap_or(0);
         // The same on all ranks, which must agree on what a chunk is.
-        let chunk = (CHUNKS_OF_ALL / groups.widths().1.max(1)).clamp(16 << 10, CHUNK).next_multiple_of(4096);
+        let chunk = (CHUNKS_OF_ALL / groups.widths().1.max(1)).clamp(16 << 10, LARGEST_CHUNK).next_multiple_of(4096);
         let room = comm.room_of(&members, Hops::<Room>::bytes(chunk))?;
         Ok(room.map(|room| Grouped {
             hops: Hops::new(room, position, members.len(), chunk),

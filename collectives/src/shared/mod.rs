@@ -22,6 +22,8 @@ mod loom_tests;
 mod tests;
 
 #[cfg(not(loom))]
-pub(crate) use grouped::{Grouped, HopPlan, IN_TWO_HOPS};
+pub(crate) use crate::algorithms::IN_TWO_HOPS;
+#[cfg(not(loom))]
+pub(crate) use grouped::{Grouped, HopPlan};
 #[cfg(not(loom))]
 pub(crate) use host::{NAME, Shared, has};

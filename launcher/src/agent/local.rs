@@ -256,6 +256,10 @@ impl Local {
                 Self::rewatch_control(reactor, rank, index);
             }
         }
+        // A rank that never waits, and so does not look at its control socket, is to know as well.
+        if let Some(board) = &self.board {
+            board.tell_news();
+        }
     }
 
     /// A child of this process has ended: a rank, or something that a rank had abandoned.

@@ -1,10 +1,10 @@
-//! Buffers as the engine sees them: bytes, lent for the time of a call or owned.
+//! Buffers as the engine sees them: bytes, lent for the time of a call.
 
 use crate::{
     element::{self, Element},
-    engine::operation::{Awaited, Buffers, Lent, OwnedBuffer},
+    engine::operation::{Awaited, Buffers, Lent},
 };
-use std::{any::Any, borrow::Cow};
+use std::borrow::Cow;
 
 /// What a blocking call lends: one slice to send and one to receive into.
 pub(super) struct LentPair<'a> {
@@ -46,50 +46,4 @@ pub(super) fn lend_mut<'a, T: Element>(buffer: &'a mut [T], marks: &'a mut Vec<u
     }
     marks.resize(buffer.len(), 0);
     marks
-}
-
-/// A vector that the engine owns while an operation is under way.
-#[derive(Debug)]
-pub(super) struct Growing<T> {
-    pub(super) elements: Vec<T>,
-    /// One byte for each element, if these have none.
-    marks: Vec<u8>,
-}
-
-impl<T> Growing<T> {
-    pub(super) fn new(elements: Vec<T>) -> Self {
-        let marks = if size_of::<T>() == 0 { vec![0; elements.len()] } else { Vec::new() };
-        Growing { elements, marks }
-    }
-}
-
-impl<T> Default for Growing<T> {
-    fn default() -> Self {
-        Growing::new(Vec::new())
-    }
-}
-
-impl<T: Element> OwnedBuffer for Growing<T> {
-    fn bytes(&self) -> &[u8] {
-        if size_of::<T>() == 0 { &self.marks } else { element::as_bytes(&self.elements) }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        if size_of::<T>() == 0 { &mut self.marks } else { element::as_bytes_mut(&mut self.elements) }
-    }
-
-    fn resize(&mut self, bytes: usize) -> bool {
-        if !bytes.is_multiple_of(width::<T>()) {
-            return false;
-        }
-        self.elements.resize(bytes / width::<T>(), bytemuck::Zeroable::zeroed());
-        if size_of::<T>() == 0 {
-            self.marks.resize(bytes, 0);
-        }
-        true
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
-        self
-    }
 }

@@ -271,6 +271,7 @@ impl Communicator {
         self.inner.members.get(rank).copied().ok_or_else(|| Error::NoSuchRank { operation, rank, last })
     }
 
+    #[inline]
     fn pattern(&self, source: Source, tag: Tag, operation: &'static str) -> Result<Pattern> {
         Ok(Pattern {
             source: match source {
@@ -294,14 +295,19 @@ impl Communicator {
         }
     }
 
+    #[inline]
     fn status(&self, envelope: &crate::engine::operation::Envelope) -> Status {
         // Members are in rank order of the parent, not sorted: searched, which for the world's communicator is direct.
         let source = match self.inner.members.get(envelope.source) {
             Some(member) if *member == envelope.source => envelope.source,
-            _ => self.inner.members.iter().position(|member| *member == envelope.source).unwrap_or(usize::MAX),
+            _ => self.find_member(envelope.source),
         };
         let tag = i32::try_from(envelope.tag).unwrap_or(i32::MAX);
         Status { source, tag, bytes: envelope.bytes }
+    }
+
+    fn find_member(&self, peer: usize) -> usize {
+        self.inner.members.iter().position(|member| *member == peer).unwrap_or(usize::MAX)
     }
 }
 

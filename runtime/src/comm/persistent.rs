@@ -4,9 +4,7 @@
 //! needs checking when the program runs.
 
 use super::{
-    Communicator, RecvRequest, SendRequest, Source, Status, Tag,
-    buffer::Growing,
-    check_tag,
+    Communicator, RecvRequest, SendRequest, Source, Status, Tag, check_tag,
     completion::{Handle, Handled, Request},
 };
 use crate::{element::Element, error::Result, matching::Pattern, transport::record::Header};
@@ -177,7 +175,7 @@ impl<T: Element> PersistentRecv<T> {
     /// As for [`Communicator::recv`]; the request is gone then.
     pub fn start(self) -> Result<StartedRecv<T>> {
         let PersistentRecv { call, buffer } = self;
-        let request = call.communicator.start_receive(Growing::new(buffer), call.pattern, false)?;
+        let request = call.communicator.start_receive(buffer, call.pattern, false)?;
         Ok(StartedRecv { call, request })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Communicator, RecvRequest, SendRequest, Source, Status, Tag,
-    buffer::{Growing, LentPair, lend, lend_mut},
+    buffer::{LentPair, lend, lend_mut},
     check_tag, expected, narrow_rank,
 };
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     engine::{
         Engine,
         operation::{Awaited, Expected, Landing, Lent, OperationId, Source as From_},
+        vector::AnyVec,
     },
     error::Result,
     memory::Activity,
@@ -32,7 +33,7 @@ impl Communicator {
             return Ok(());
         }
         if dest == self.rank() {
-            let copy = From_::Owned(Box::new(Growing::new(data.to_vec())));
+            let copy = From_::Owned(AnyVec::new(data.to_vec()));
             let id = engine.start_send(peer, header, self.inner.hint.of_message(), copy)?;
             engine.abandon_send(id);
             return Ok(());
@@ -153,7 +154,7 @@ impl Communicator {
     /// As for [`Communicator::recv`].
     pub fn recv_vec<T: Element>(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<(Vec<T>, Status)> {
         let pattern = self.pattern(source.into(), tag.into(), "recv_vec")?;
-        self.start_receive(Growing::<T>::default(), pattern, true)?.wait()
+        self.start_receive(Vec::<T>::new(), pattern, true)?.wait()
     }
 
     /// Sends one message and receives another, in any order: exchanges between neighbours cannot deadlock.
@@ -248,6 +249,6 @@ impl Communicator {
         tag: impl Into<Tag>,
     ) -> Result<RecvRequest<T>> {
         let pattern = self.pattern(source.into(), tag.into(), "irecv")?;
-        self.start_receive(Growing::new(buffer), pattern, false)
+        self.start_receive(buffer, pattern, false)
     }
 }

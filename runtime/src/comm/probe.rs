@@ -1,6 +1,6 @@
 //! Looking for messages before receiving them.
 
-use super::{Communicator, RecvRequest, Source, Status, Tag, buffer::Growing};
+use super::{Communicator, RecvRequest, Source, Status, Tag};
 use crate::{
     element::Element,
     engine::{
@@ -107,7 +107,7 @@ impl Message {
     /// As for [`Communicator::recv`]; the message is gone then.
     pub fn recv_vec<T: Element>(mut self) -> Result<(Vec<T>, Status)> {
         let found = self.take();
-        self.communicator.receive_found(Growing::<T>::default(), found, true)?.wait()
+        self.communicator.receive_found(Vec::<T>::new(), found, true)?.wait()
     }
 
     /// Begins to receive it into the front of `buffer`.
@@ -116,7 +116,7 @@ impl Message {
     /// As for [`Communicator::recv`]; the message is gone then.
     pub fn irecv<T: Element>(mut self, buffer: Vec<T>) -> Result<RecvRequest<T>> {
         let found = self.take();
-        self.communicator.receive_found(Growing::new(buffer), found, false)
+        self.communicator.receive_found(buffer, found, false)
     }
 
     fn take(&mut self) -> Found {

@@ -3,7 +3,7 @@
 
 use super::{
     Communicator, Status,
-    buffer::{Growing, lend},
+    buffer::lend,
     completion::{Handle, Handled, Request},
     expected,
 };
@@ -11,7 +11,8 @@ use crate::{
     element::Element,
     engine::{
         Found,
-        operation::{Expected, Landing, NoBuffers, OperationId, OwnedBuffer, Source as From_},
+        operation::{Expected, Landing, NoBuffers, OperationId, Source as From_},
+        vector::AnyVec,
     },
     error::Result,
     matching::Pattern,
@@ -27,7 +28,7 @@ impl Communicator {
         let state = if engine.try_send(peer, header, &lend(&data), hint, true)? {
             State::Sent { data, waits: engine.is_unflushed() }
         } else {
-            let id = engine.start_send(peer, header, hint, From_::Owned(Box::new(Growing::new(data))))?;
+            let id = engine.start_send(peer, header, hint, From_::Owned(AnyVec::new(data)))?;
             // What can leave now leaves now, not when this rank next waits.
             engine.progress(&mut NoBuffers)?;
             State::UnderWay(id)
@@ -43,7 +44,7 @@ impl Communicator {
         header: Header,
     ) -> Result<SendRequest<T>> {
         let mut engine = self.runtime().lock();
-        let id = engine.start_synchronous_send(peer, header, From_::Owned(Box::new(Growing::new(data))))?;
+        let id = engine.start_synchronous_send(peer, header, From_::Owned(AnyVec::new(data)))?;
         engine.progress(&mut NoBuffers)?;
         drop(engine);
         Ok(SendRequest { communicator: self.clone(), state: State::UnderWay(id) })
@@ -51,7 +52,7 @@ impl Communicator {
 
     pub(super) fn start_receive<T: Element>(
         &self,
-        buffer: Growing<T>,
+        buffer: Vec<T>,
         pattern: Pattern,
         growing: bool,
     ) -> Result<RecvRequest<T>> {
@@ -64,7 +65,7 @@ impl Communicator {
 
     pub(super) fn receive_found<T: Element>(
         &self,
-        buffer: Growing<T>,
+        buffer: Vec<T>,
         found: Found,
         growing: bool,
     ) -> Result<RecvRequest<T>> {
@@ -77,18 +78,15 @@ impl Communicator {
 }
 
 /// A buffer as the engine takes it. `growing`: it becomes as long as the message.
-fn landing<T: Element>(buffer: Growing<T>, growing: bool) -> (Expected, Landing) {
+fn landing<T: Element>(buffer: Vec<T>, growing: bool) -> (Expected, Landing) {
+    let buffer = AnyVec::new(buffer);
     let expected = expected::<T>(buffer.bytes().len(), false);
-    let buffer: Box<dyn OwnedBuffer> = Box::new(buffer);
     (expected, if growing { Landing::Growing(buffer) } else { Landing::Owned(buffer) })
 }
 
 /// The vector in a buffer that an operation gave back.
-fn unwrap<T: Element>(buffer: Option<Box<dyn OwnedBuffer>>) -> Vec<T> {
-    buffer.and_then(|buffer| buffer.into_any().downcast::<Growing<T>>().ok()).map_or_else(
-        || unreachable!("a request's operation owns the vector it was made with"),
-        |buffer| buffer.elements,
-    )
+fn unwrap<T: Element>(buffer: Option<AnyVec>) -> Vec<T> {
+    buffer.map_or_else(|| unreachable!("a request's operation owns the vector it was made with"), AnyVec::into_elements)
 }
 
 /// A send under way. Dropping it does not stop the send.

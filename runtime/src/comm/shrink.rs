@@ -3,7 +3,6 @@
 use super::{
     Communicator,
     agreement::{Agreement, Gone, Word},
-    buffer::Growing,
     expected,
 };
 use crate::{
@@ -11,6 +10,7 @@ use crate::{
     engine::{
         Engine, LAST,
         operation::{Landing, NoBuffers, OperationId},
+        vector::AnyVec,
     },
     error::{Error, Result},
     matching::Pattern,
@@ -119,7 +119,7 @@ impl Members<'_> {
                 ..Header::new(Kind::Eager)
             };
             // Whoever is gone by now is found out in the next step.
-            let _ = engine.send_whole(members[to], header, Box::new(Growing::new(words)));
+            let _ = engine.send_whole(members[to], header, AnyVec::new(words));
         }
         Ok(())
     }
@@ -139,7 +139,7 @@ impl Members<'_> {
         let any = Pattern { source: None, tag: None };
         while let Some(found) = engine.probe(self.context, any)? {
             let pattern = Pattern { source: Some(found.source), tag: Some(found.tag) };
-            let landing = Landing::Growing(Box::new(Growing::<u64>::default()));
+            let landing = Landing::Growing(AnyVec::new(Vec::<u64>::new()));
             let expected = expected::<u64>(0, false);
             self.arriving.push(engine.start_receive(self.context, pattern, expected, landing, &mut NoBuffers)?);
         }
@@ -149,8 +149,7 @@ impl Members<'_> {
             // A word of a member that died meanwhile is as good as never said.
             if let Ok((envelope, Some(buffer))) = received
                 && let Some(from) = members.iter().position(|peer| *peer == envelope.source)
-                && let Ok(words) = buffer.into_any().downcast::<Growing<u64>>()
-                && let Some(word) = decode(&words.elements, members.len())
+                && let Some(word) = decode(&buffer.into_elements::<u64>(), members.len())
             {
                 agreement.heard(from, word);
             }

@@ -4,10 +4,9 @@
 use super::{
     Engine, Received, Route,
     core::Found,
-    operation::{
-        Awaited, Buffers, EarlyBody, Envelope, Expected, Landing, NoBuffers, OperationId, OwnedBuffer, Source,
-    },
+    operation::{Awaited, Buffers, EarlyBody, Envelope, Expected, Landing, NoBuffers, OperationId, Source},
     outbox::length_of,
+    vector::AnyVec,
 };
 use crate::{
     error::{Error, Result},
@@ -96,7 +95,7 @@ impl Engine {
 
     /// Sends a short message whole, whatever the configuration says, and lets nobody wait for it: the receiver need not
     /// want it.
-    pub(crate) fn send_whole(&mut self, peer: usize, header: Header, bytes: Box<dyn OwnedBuffer>) -> Result<()> {
+    pub(crate) fn send_whole(&mut self, peer: usize, header: Header, bytes: AnyVec) -> Result<()> {
         self.check_open(header.context)?;
         self.check(peer, "a send to it")?;
         let path = Path::Eager(Tier::LowLatency);
@@ -201,7 +200,7 @@ impl Engine {
     }
 
     /// Withdraws a receive that no message has met, and gives its buffer back.
-    pub(crate) fn cancel_receive(&mut self, id: OperationId) -> Option<Box<dyn OwnedBuffer>> {
+    pub(crate) fn cancel_receive(&mut self, id: OperationId) -> Option<AnyVec> {
         if !self.core.withdraw(id) {
             return None;
         }
@@ -222,7 +221,7 @@ impl Engine {
     }
 
     /// The outcome of a send that is done, with the buffer if the send owned it.
-    pub(crate) fn take_send(&mut self, id: OperationId) -> Option<Result<Option<Box<dyn OwnedBuffer>>>> {
+    pub(crate) fn take_send(&mut self, id: OperationId) -> Option<Result<Option<AnyVec>>> {
         let result = self.core.sends.get_mut(&id)?.done.take()?;
         let send = self.core.sends.remove(&id)?;
         Some(result.map(|()| match send.source {

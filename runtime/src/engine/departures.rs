@@ -8,7 +8,10 @@ use crate::{
     error::{Error, Result},
     transport::Departure,
 };
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 /// The ranks of a communicator, as far as wildcards and its end must know them.
 pub(super) struct Group {
@@ -43,8 +46,11 @@ impl Engine {
         self.counted > 0 || self.fatal.is_some() || self.core.revocations.are_any()
     }
 
-    /// Whether a message space may be used: whether its communicator has not been revoked.
+    /// Whether a message space may be used: whether its communicator has not been revoked, and the job goes on.
     pub(crate) fn check_open(&self, space: u64) -> Result<()> {
+        if let Some(fatal) = &self.fatal {
+            return Err(fatal.clone());
+        }
         self.core.revocations.by(space).map_or(Ok(()), |by| Err(Error::Revoked { by }))
     }
 
@@ -83,10 +89,28 @@ impl Engine {
 
     /// The launcher says that this rank has dropped its world; its transport knows when nothing more can come from it.
     pub(crate) fn peer_finished(&mut self, peer: usize) {
-        let known = self.departed.get(peer).is_none_or(Option::is_some);
-        if !known && peer != self.core.rank {
-            self.transport(peer).peer_finished(peer);
+        if peer == self.core.rank {
+            return;
         }
+        match self.departed.get_mut(peer) {
+            Some(None) => {
+                self.farewells.push(peer);
+                self.trouble.store(true, Ordering::Relaxed);
+                self.transport(peer).peer_finished(peer);
+            }
+            // Its transport has found that it is gone, and could not know why.
+            Some(Some(departed)) if !departed.counted && departed.departure != Departure::Finished => {
+                departed.departure = Departure::Finished;
+                departed.counts_from = departed.counts_from.min(Instant::now() + self.keep_back);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether progress may bring the end of a peer that is known to be gone.
+    pub(super) fn is_departure_due(&mut self) -> bool {
+        self.farewells.retain(|peer| self.departed[*peer].is_none());
+        self.uncounted > 0 || !self.farewells.is_empty()
     }
 
     /// A communicator of this rank has come to be.
@@ -118,6 +142,7 @@ impl Engine {
                 departed.counted = true;
                 self.uncounted -= 1;
                 self.counted += 1;
+                self.trouble.store(true, Ordering::Relaxed);
                 let error = departure_error(peer, &self.hosts[peer], &departed.departure, "what waits for it");
                 self.core.fail_peer(peer, &error, buffers);
                 self.transport(peer).forget(peer);
@@ -176,6 +201,24 @@ impl Engine {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Why a communicator cannot go on with all of its members: one is lost, or it is revoked.
+    pub(crate) fn check_members(&self, context: u64, members: &[usize]) -> Result<()> {
+        if let Some(fatal) = &self.fatal {
+            return Err(fatal.clone());
+        }
+        if self.counted > 0 {
+            for &peer in members {
+                if let Some(Departed { departure, counted: true, .. }) = &self.departed[peer]
+                    && *departure != Departure::Finished
+                {
+                    return Err(departure_error(peer, &self.hosts[peer], departure, "what waits for it"));
+                }
+            }
+        }
+        // After the members: who is lost says more than who has heard of it.
+        self.check_open(context)
     }
 
     /// Whether nothing more comes from a peer: it is lost, or has dropped its world.

@@ -4,9 +4,10 @@ use super::{
     core::{self, Core},
     departures::{Departed, departure_error},
     operation::Buffers,
+    revoked::DROPPED,
 };
 use crate::{
-    error::Result,
+    error::{Error, Result},
     trace::{self, Recorder},
     transport::{
         Departure, Sink,
@@ -14,6 +15,10 @@ use crate::{
     },
 };
 use std::time::{Duration, Instant};
+
+/// A loss that a transport has found counts only after this, if nobody explains it before: a peer that has left in order
+/// cannot be connected to either, and the launcher says so after up to 250 ms. Of a loss that it knows it tells at once.
+const EXPLAINED: Duration = Duration::from_millis(500);
 
 /// Takes what transports deliver.
 pub(super) struct Inbox<'a> {
@@ -29,14 +34,21 @@ pub(super) struct Inbox<'a> {
 impl Sink for Inbox<'_> {
     fn record(&mut self, peer: usize, header: &Header, payload: &mut dyn Payload) -> Result<()> {
         // What waited for a lost peer has been told so: its last words find nobody.
-        if self.departed[peer].as_ref().is_some_and(|departed| departed.counted) {
+        if matches!(&self.departed[peer], Some(departed) if departed.counted) {
             return Ok(());
         }
         if header.kind == Kind::Discard as u8 && header.tag == core::LEFT {
             let error = departure_error(peer, &self.hosts[peer], &Departure::Finished, "a send to it");
             return self.core.turned_away(peer, header.id, error);
         }
+        if header.kind == Kind::Discard as u8 && header.tag == DROPPED {
+            let error = Error::CommunicatorDropped { peer, host: self.hosts[peer].clone() };
+            return self.core.turned_away(peer, header.id, error);
+        }
         let Some(recorder) = self.recorder else {
+            if header.kind == Kind::Eager as u8 {
+                return self.core.whole(peer, header, payload, self.buffers);
+            }
             return self.core.record(peer, header, payload, self.buffers);
         };
         let began = trace::now();
@@ -57,7 +69,11 @@ impl Sink for Inbox<'_> {
     }
 
     fn departed(&mut self, peer: usize, departure: Departure) {
-        let counts_from = Instant::now() + self.keep_back;
+        let keep_back = match departure {
+            Departure::Finished => self.keep_back,
+            Departure::Lost(_) | Departure::Broken(_) => self.keep_back.max(EXPLAINED),
+        };
+        let counts_from = Instant::now() + keep_back;
         if self.departed[peer].is_none() {
             self.departed[peer] = Some(Departed { departure, counts_from, counted: false });
             *self.uncounted += 1;

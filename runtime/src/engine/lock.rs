@@ -9,14 +9,15 @@ use std::{
 /// The engine for as long as it is locked. Tasks that nobody will ask for are dropped when it no longer is.
 pub(crate) struct Lock<'a> {
     engine: MutexGuard<'a, Engine>,
-    /// Fields are dropped in this order: what is here, without the lock.
-    over: Vec<Box<dyn Task>>,
+    /// Fields are dropped in this order: what is here, without the lock. Behind a pointer, which is all that is looked at
+    /// where there is nothing, as nearly always.
+    over: Option<Box<[Box<dyn Task>]>>,
 }
 
 impl<'a> Lock<'a> {
     #[inline]
     pub(super) fn new(engine: MutexGuard<'a, Engine>) -> Self {
-        Lock { engine, over: Vec::new() }
+        Lock { engine, over: None }
     }
 }
 
@@ -40,7 +41,7 @@ impl Drop for Lock<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.engine.tasks.are_any_over() {
-            self.over = self.engine.tasks.take_over();
+            self.over = Some(self.engine.tasks.take_over());
         }
     }
 }

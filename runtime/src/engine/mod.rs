@@ -13,16 +13,18 @@ mod lock;
 pub(crate) mod one_sided;
 pub(crate) mod operation;
 mod outbox;
+mod pace;
 mod revoked;
+mod runtime;
 mod table;
 pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
+pub(crate) mod vector;
 mod wait;
 
-pub(crate) use wait::{
-    BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN, Waiting,
-};
+pub(crate) use pace::Waiting;
+pub(crate) use runtime::{BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN};
 
 use crate::{
     error::{Error, Result},
@@ -35,13 +37,17 @@ use core::Core;
 pub(crate) use core::Found;
 use departures::Departed;
 use inbox::Inbox;
-use operation::{Buffers, Envelope, OwnedBuffer};
+use operation::{Buffers, Envelope};
 pub(crate) use revoked::{LAST, collectives_of, words_of};
 use std::{
     os::fd::OwnedFd,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
+use vector::AnyVec;
 
 /// Time between two reports of what has been counted.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -85,6 +91,8 @@ pub(crate) struct Engine {
     hosts: Vec<String>,
     /// Peers that are gone, and since when that counts.
     departed: Vec<Option<Departed>>,
+    /// Peers that have dropped their world, as the launcher says; from their transports there is more to come, perhaps.
+    farewells: Vec<usize>,
     /// How many of them do not count yet.
     uncounted: usize,
     /// How many of them count.
@@ -95,6 +103,8 @@ pub(crate) struct Engine {
     keep_back: Duration,
     /// Set once: every later call fails with it.
     fatal: Option<Error>,
+    /// A peer is gone, or nearly so, or there is a fatal error.
+    trouble: Arc<AtomicBool>,
     /// Something was pushed that need not leave before the next progress.
     unflushed: bool,
     /// A thread sleeps on the descriptors.
@@ -117,7 +127,7 @@ pub(crate) struct Engine {
 }
 
 /// A message that has been received, with the buffer if the receive owned it.
-pub(crate) type Received = (Envelope, Option<Box<dyn OwnedBuffer>>);
+pub(crate) type Received = (Envelope, Option<AnyVec>);
 
 /// Who is told what has been counted, and when the next time.
 struct Report {
@@ -142,11 +152,13 @@ impl Engine {
             polls: 0,
             hosts,
             departed: (0..size).map(|_| None).collect(),
+            farewells: Vec::new(),
             uncounted: 0,
             counted: 0,
             doubtful_wildcards: false,
             keep_back,
             fatal: None,
+            trouble: Arc::default(),
             unflushed: false,
             sleeper: false,
             bell,
@@ -159,6 +171,12 @@ impl Engine {
             tasks: tasks::Tasks::default(),
             next_task: 0,
         }
+    }
+
+    /// Whether anything has ever gone wrong that an operation on a peer's memory has to report: for those that do not lock
+    /// the engine.
+    pub(crate) fn trouble(&self) -> Arc<AtomicBool> {
+        self.trouble.clone()
     }
 
     /// From now on messages are recorded.
@@ -272,6 +290,7 @@ impl Engine {
     /// From now on every call fails with this error.
     pub(crate) fn fail(&mut self, error: Error) {
         self.core.news += 1;
+        self.trouble.store(true, Ordering::Relaxed);
         self.fatal.get_or_insert(error);
     }
 

@@ -15,7 +15,7 @@ use crate::{
     verbs::Remote,
 };
 use bytemuck::{Pod, Zeroable};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 /// Records that may wait for one peer before whoever adds to them has to wait.
@@ -74,11 +74,17 @@ impl Change {
 pub(crate) struct OneSided {
     heaps: FxHashMap<HeapKey, Arc<HeapMemory>>,
     requests: FxHashMap<OperationId, Request>,
+    /// Who has changed something in which heap that is not here: the rank is told when it next asks whether all is done.
+    missed: FxHashSet<(usize, HeapKey)>,
 }
+
+/// So many ranks and heaps are remembered at most: no correct program has any.
+const MISSED: usize = 4096;
 
 #[derive(Debug)]
 struct Request {
     peer: usize,
+    heap: HeapKey,
     answer: Vec<u8>,
     received: usize,
     outcome: Option<Outcome>,
@@ -116,11 +122,10 @@ impl OneSided {
             heap.filter(|heap| at.checked_add(length).is_some_and(|end| end <= heap.part())).map(|heap| (heap, at))
         };
         match Kind::from_byte(header.kind) {
-            Some(Kind::Put) => {
-                if let Some((heap, at)) = within(bytes.len()) {
-                    heap.write(heap.own(), at, &bytes);
-                }
-            }
+            Some(Kind::Put) => match within(bytes.len()) {
+                Some((heap, at)) => heap.write(heap.own(), at, &bytes),
+                None => self.miss(peer, header),
+            },
             Some(Kind::Update) => {
                 let change: Change =
                     bytemuck::try_pod_read_unaligned(&bytes).map_err(|_| corrupt("an update of another length"))?;
@@ -128,7 +133,8 @@ impl OneSided {
                 let found = within(width.bytes()).filter(|(_, at)| at.is_multiple_of(width.bytes()));
                 let before = found.map(|(heap, at)| heap.update(heap.own(), at, width, update));
                 match before {
-                    _ if change.request == 0 => {}
+                    None if change.request == 0 => self.miss(peer, header),
+                    Some(_) if change.request == 0 => {}
                     None => reply(refused(change.request), Vec::new()),
                     Some(before) => answer(change.request, &before.to_ne_bytes(), reply),
                 }
@@ -138,8 +144,11 @@ impl OneSided {
                     bytes.try_into().map(u64::from_ne_bytes).map_err(|_| corrupt("a get without a number"))?;
                 let length = usize::try_from(header.total).unwrap_or(usize::MAX);
                 if length == 0 {
-                    // Everything before it has been done: records are taken in order.
-                    answer(request, &[], reply);
+                    // Everything before it has been done, or missed: records are taken in order.
+                    match self.missed.remove(&(peer, (header.context, header.id))) {
+                        true => reply(refused(request), Vec::new()),
+                        false => answer(request, &[], reply),
+                    }
                 } else if let Some((heap, at)) = within(length).filter(|_| length <= GET) {
                     let mut found = vec![0; length];
                     heap.read(heap.own(), at, &mut found);
@@ -169,6 +178,16 @@ impl OneSided {
             _ => return Err(corrupt("a record that is not one-sided")),
         }
         Ok(())
+    }
+}
+
+impl OneSided {
+    /// A rank has changed something in a heap that is not here, and does not wait for an answer.
+    #[cold]
+    fn miss(&mut self, peer: usize, header: &Header) {
+        if self.missed.len() < MISSED {
+            self.missed.insert((peer, (header.context, header.id)));
+        }
     }
 }
 
@@ -275,7 +294,7 @@ impl Engine {
         if self.core.peers[peer].outgoing.len() >= BACKLOG {
             return Ok(None);
         }
-        let request = if wanted { self.request(peer, size_of::<u64>()) } else { 0 };
+        let request = if wanted { self.request(peer, key, size_of::<u64>()) } else { 0 };
         let (context, id) = key;
         let header = Header { context, id, tag: offset as u64, ..Header::new(Kind::Update) };
         self.post(peer, header, bytemuck::bytes_of(&Change::new(width, update, request)).to_vec());
@@ -285,16 +304,16 @@ impl Engine {
     /// Asks the peer for bytes of its part, at most [`GET`]; for none: whether it has done everything before.
     pub(crate) fn get(&mut self, peer: usize, key: HeapKey, offset: usize, bytes: usize) -> Result<OperationId> {
         self.check(peer, "a get from it")?;
-        let request = self.request(peer, bytes);
+        let request = self.request(peer, key, bytes);
         let (context, id) = key;
         let header = Header { context, id, tag: offset as u64, total: bytes as u64, ..Header::new(Kind::Get) };
         self.post(peer, header, request.to_ne_bytes().to_vec());
         Ok(request)
     }
 
-    fn request(&mut self, peer: usize, bytes: usize) -> OperationId {
+    fn request(&mut self, peer: usize, heap: HeapKey, bytes: usize) -> OperationId {
         let id = self.core.new_id();
-        let request = Request { peer, answer: vec![0; bytes], received: 0, outcome: None };
+        let request = Request { peer, heap, answer: vec![0; bytes], received: 0, outcome: None };
         self.core.one_sided.requests.insert(id, request);
         id
     }
@@ -307,7 +326,11 @@ impl Engine {
             Some(Outcome::Done) => Ok(()),
             Some(Outcome::Refused) => Err(Error::Heap {
                 operation: "a one-sided operation",
-                reason: format!("rank {peer} has dropped the heap: drop it on all ranks after a barrier"),
+                reason: format!(
+                    "rank {peer} has dropped heap {} of its communicator, and what was put or changed there is lost: drop \
+                     heaps on all ranks after a barrier",
+                    request.heap.1
+                ),
             }),
             None => match self.check(peer, "a one-sided operation on it") {
                 Ok(()) => return None,
@@ -333,7 +356,7 @@ pub fn fuzz(bytes: &[u8]) {
     let mut rank = OneSided::default();
     let heap = HeapMemory::private(4096).expect("a page");
     rank.heaps.insert((2, 7), Arc::new(heap));
-    rank.requests.insert(3, Request { peer: 1, answer: vec![0; 64], received: 0, outcome: None });
+    rank.requests.insert(3, Request { peer: 1, heap: (2, 7), answer: vec![0; 64], received: 0, outcome: None });
     let header = Header::from_bytes(header);
     let mut answered = 0;
     let taken = rank.record(1, &header, &mut payload, &mut |header, bytes| {
@@ -414,7 +437,7 @@ mod tests {
         assert!(take(&mut rank, header(Kind::Update, 0), &[9; 32]).is_err());
         assert!(take(&mut rank, header(Kind::Get, 0), &[0; 7]).is_err());
         assert!(take(&mut rank, header(Kind::Eager, 0), &[]).is_err());
-        rank.requests.insert(3, Request { peer: 1, answer: vec![0; 2], received: 0, outcome: None });
+        rank.requests.insert(3, Request { peer: 1, heap: KEY, answer: vec![0; 2], received: 0, outcome: None });
         assert!(take(&mut rank, Header { id: 3, tag: 1, ..Header::new(Kind::Answer) }, &[1; 2]).is_err());
         assert!(take(&mut rank, Header { id: 4, ..Header::new(Kind::Answer) }, &[]).unwrap().is_empty());
     }

@@ -3,6 +3,7 @@
 use super::{
     coverage::Coverage,
     direct::{HeapPlace, Offer},
+    vector::AnyVec,
 };
 use crate::{
     element::Signature,
@@ -11,7 +12,6 @@ use crate::{
     protocol::Path,
     transport::record::{Header, Payload},
 };
-use std::any::Any;
 
 /// Names an operation within one rank. Never reused.
 pub(crate) type OperationId = u64;
@@ -59,19 +59,10 @@ impl Buffers for NoBuffers {
     }
 }
 
-/// An owned buffer of any element type.
-pub(crate) trait OwnedBuffer: Send {
-    fn bytes(&self) -> &[u8];
-    fn bytes_mut(&mut self) -> &mut [u8];
-    /// Makes it exactly this long, if it may grow; `false` when the length is no multiple of the element's size.
-    fn resize(&mut self, bytes: usize) -> bool;
-    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
-}
-
 /// Where a send's bytes are.
 pub(crate) enum Source {
     Lent(Lent),
-    Owned(Box<dyn OwnedBuffer>),
+    Owned(AnyVec),
     /// In this rank's part of a symmetric heap, which the receiver has mapped.
     Heap(HeapPlace),
 }
@@ -81,9 +72,9 @@ pub(crate) enum Source {
 pub(crate) enum Landing {
     Lent(Lent),
     /// Into this buffer, which holds what the receive has room for.
-    Owned(Box<dyn OwnedBuffer>),
+    Owned(AnyVec),
     /// Into this buffer, which is made as long as the message.
-    Growing(Box<dyn OwnedBuffer>),
+    Growing(AnyVec),
     /// Into this rank's part of a symmetric heap.
     Heap(Box<HeapPlace>),
     /// Nowhere: nobody wants them any more.
@@ -223,9 +214,15 @@ impl Receiving {
     }
 
     /// Puts the bytes that are kept aside where they belong, if that is lent now.
+    #[inline]
     pub(crate) fn settle(&mut self, buffers: &mut dyn Buffers) {
+        if !self.aside.is_empty() {
+            self.settle_what_is_aside(buffers);
+        }
+    }
+
+    fn settle_what_is_aside(&mut self, buffers: &mut dyn Buffers) {
         if let Landing::Lent(lent) = self.landing
-            && !self.aside.is_empty()
             && let Some(room) = buffers.destination(lent)
         {
             for (at, bytes) in self.aside.drain(..) {
@@ -276,26 +273,4 @@ pub(crate) enum EarlyBody {
     Arriving(OperationId),
     /// It waits at the sender under this id.
     AtSender(OperationId, Option<Offer>),
-}
-
-/// Bytes that nobody wants back.
-pub(crate) struct Plain(pub(crate) Vec<u8>);
-
-impl OwnedBuffer for Plain {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-
-    fn resize(&mut self, bytes: usize) -> bool {
-        self.0.resize(bytes, 0);
-        true
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
-        self
-    }
 }

@@ -15,7 +15,7 @@ use crate::{
     protocol::Path,
     transport::record::{Header, Kind},
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::{collections::VecDeque, sync::Arc};
 
 /// Turns the space of collectives into that of what ranks say about their collective calls.
@@ -30,6 +30,37 @@ const ANSWER: u64 = 1;
 
 /// The tag of a [`Kind::Discard`]: the communicator is revoked, by the rank in `total`.
 pub(super) const REVOKED: u64 = 2;
+/// The tag of a [`Kind::Discard`]: the receiver has dropped the communicator.
+pub(super) const DROPPED: u64 = 3;
+
+/// So many communicators that this rank has dropped are remembered, so that what still comes for them is turned down and not
+/// kept. The oldest are forgotten.
+const REMEMBERED: usize = 256;
+
+/// Message spaces of communicators that this rank has dropped.
+#[derive(Debug, Default)]
+pub(super) struct Dropped {
+    spaces: FxHashSet<u64>,
+    oldest_first: VecDeque<u64>,
+}
+
+impl Dropped {
+    fn remember(&mut self, context: u64) {
+        self.oldest_first.push_back(context);
+        self.spaces.extend(spaces_of(context));
+        if self.oldest_first.len() > REMEMBERED
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            for space in spaces_of(oldest) {
+                self.spaces.remove(&space);
+            }
+        }
+    }
+
+    pub(super) fn contains(&self, space: u64) -> bool {
+        !self.spaces.is_empty() && self.spaces.contains(&space)
+    }
+}
 
 /// The tag of a member's last message in a space that is closed.
 pub(crate) const LAST: u64 = 1;
@@ -122,6 +153,7 @@ impl Core {
         for found in early {
             self.drop_found(found, None);
         }
+        self.dropped.remember(context);
     }
 
     /// The communicator with which this one is revoked: itself, unless it serves another one.
@@ -305,7 +337,7 @@ impl Core {
 
     /// Tells the sender of an announced message that its communicator is revoked, or that the receiver has dropped it.
     pub(super) fn turn_down(&mut self, peer: usize, sender: OperationId, by: Option<usize>) {
-        let (tag, total) = by.map_or((0, 0), |by| (REVOKED, by as u64));
+        let (tag, total) = by.map_or((DROPPED, 0), |by| (REVOKED, by as u64));
         self.reply(peer, Header { id: sender, tag, total, ..Header::new(Kind::Discard) });
     }
 

@@ -52,8 +52,8 @@ impl Tasks {
 
     /// What is to be dropped once the engine is not locked any more.
     #[cold]
-    pub(super) fn take_over(&mut self) -> Vec<Box<dyn Task>> {
-        std::mem::take(&mut self.over)
+    pub(super) fn take_over(&mut self) -> Box<[Box<dyn Task>]> {
+        std::mem::take(&mut self.over).into_boxed_slice()
     }
 }
 

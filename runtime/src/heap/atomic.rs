@@ -114,6 +114,7 @@ impl<T: Atomic> HeapBuffer<T> {
             Reach::Mapped { part } => {
                 let before = heap.memory.update(part, at, T::WIDTH, update);
                 if update != Update::Fetch {
+                    heap.has_changed(rank);
                     heap.wake(rank)?;
                 }
                 before

@@ -202,6 +202,7 @@ impl<T: Element> HeapBuffer<T> {
         match self.heap.reach(rank, "HeapBuffer::put")? {
             Reach::Mapped { part } => {
                 self.heap.memory.write(part, self.offset, bytes);
+                self.heap.has_changed(rank);
                 Ok(())
             }
             Reach::Records => self.heap.put_bytes(bytes, self.offset, rank),
@@ -244,6 +245,7 @@ impl<T: Element> HeapBuffer<T> {
                 let own = self.heap.memory.own();
                 // Parts never overlap.
                 self.heap.memory.transfer((own, self.offset), (part, self.offset), self.bytes());
+                self.heap.has_changed(rank);
                 Ok(())
             }
             Reach::Records if self.heap.put_own_direct(rank, self.offset, self.bytes())? => Ok(()),

@@ -116,21 +116,34 @@ impl Inner {
     /// Waits until everything that this rank has put to these ranks, or changed there, is visible.
     pub(super) fn quiet_at(&self, ranks: &[usize]) -> Result<()> {
         let (mut asked, mut fetched) = (Vec::new(), Vec::new());
+        let mut result = Ok(());
         for &rank in ranks {
             let peer = self.communicator.world_rank(rank);
             let was_written = self.written[rank].swap(false, Ordering::Relaxed);
-            if self.pending[rank].swap(false, Ordering::Relaxed) {
+            let begun = if self.pending[rank].swap(false, Ordering::Relaxed) {
                 // The answer comes after everything before it, bytes included.
                 self.fenced[rank].store(false, Ordering::Relaxed);
-                asked.push(self.communicator.runtime().lock().get(peer, self.key, 0, 0)?);
+                let request = self.communicator.runtime().lock().get(peer, self.key, 0, 0);
+                request.map(|request| asked.push(request))
             } else if was_written && let Some(there) = self.there(rank, 0) {
                 // Reading pushes what was written before it into the memory there: the rank need not help.
-                let request = self.ask(|engine| engine.get_direct(peer, there, size_of::<u64>()))?;
-                fetched.extend(request.map(|request| (peer, request)));
-            }
+                let request = self.ask(|engine| engine.get_direct(peer, there, size_of::<u64>()));
+                request.map(|request| fetched.extend(request.map(|request| (peer, request))))
+            } else if was_written {
+                self.communicator.runtime().check(peer, "what was put there")
+            } else {
+                Ok(())
+            };
+            result = result.and(begun);
         }
-        fetched.into_iter().try_for_each(|(peer, request)| self.take_direct(peer, request, &mut [0; 8]))?;
-        asked.into_iter().try_for_each(|request| self.answer(request).map(drop))
+        // Whatever has become of one rank, what was put to the others is waited for.
+        for (peer, request) in fetched {
+            result = result.and(self.take_direct(peer, request, &mut [0; 8]));
+        }
+        for request in asked {
+            result = result.and(self.answer(request).map(drop));
+        }
+        result
     }
 }
 

@@ -82,7 +82,8 @@ struct Inner {
     exposed: Vec<Option<Remote>>,
     /// For every rank: records were sent there that [`SymmetricHeap::quiet`] has to wait for.
     pending: Vec<AtomicBool>,
-    /// For every rank: bytes were put there past its engine, which `quiet` has to wait for.
+    /// For every rank: bytes were put there past its engine, which `quiet` has to wait for, or its memory, which is mapped
+    /// here, was changed.
     written: Vec<AtomicBool>,
     /// For every rank: what is put there next must come after the records that are pending.
     fenced: Vec<AtomicBool>,
@@ -346,10 +347,19 @@ impl Inner {
         }
     }
 
-    /// How a rank of the communicator is reached.
+    /// How a rank of the communicator is reached, if it is still there.
     fn reach(&self, rank: usize, operation: &'static str) -> Result<Reach> {
         let last = self.reach.len() - 1;
-        self.reach.get(rank).copied().ok_or(Error::NoSuchRank { operation, rank, last })
+        let reach = self.reach.get(rank).copied().ok_or(Error::NoSuchRank { operation, rank, last })?;
+        if let Reach::Mapped { .. } = reach {
+            self.communicator.runtime().check(self.communicator.world_rank(rank), operation)?;
+        }
+        Ok(reach)
+    }
+
+    /// The memory of a rank that is mapped here has been changed: [`SymmetricHeap::quiet`] tells if the rank is lost.
+    fn has_changed(&self, rank: usize) {
+        self.written[rank].store(true, Ordering::Relaxed);
     }
 
     /// Makes progress until `done` gives a result.

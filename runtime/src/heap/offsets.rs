@@ -90,7 +90,10 @@ impl SymmetricHeap {
         self.check(destination, bytes, operation)?;
         let memory = &self.inner.memory;
         match self.inner.reach(rank, operation)? {
-            Reach::Mapped { part } => self.copy((memory.own(), source), (part, destination), bytes, operation),
+            Reach::Mapped { part } => {
+                self.inner.has_changed(rank);
+                self.copy((memory.own(), source), (part, destination), bytes, operation)
+            }
             Reach::Records => {
                 let mut piece = [0; PIECE];
                 for at in (0..bytes).step_by(PIECE) {
@@ -113,6 +116,7 @@ impl SymmetricHeap {
         match self.inner.reach(rank, operation)? {
             Reach::Mapped { part } => {
                 self.inner.memory.write(part, destination, bytes);
+                self.inner.has_changed(rank);
                 Ok(())
             }
             Reach::Records => self.inner.put_bytes(bytes, destination, rank),
@@ -136,6 +140,7 @@ impl SymmetricHeap {
         match inner.reach(rank, operation)? {
             Reach::Mapped { part } => {
                 inner.memory.update(part, offset, Width::Eight, update);
+                inner.has_changed(rank);
                 inner.wake(rank)
             }
             Reach::Records => {
@@ -183,9 +188,14 @@ impl SymmetricHeap {
         let inner = &self.inner;
         let mut pending = Pending { heap: inner.clone(), requests: VecDeque::new() };
         for (rank, sent) in inner.pending.iter().enumerate() {
+            let peer = inner.communicator.world_rank(rank);
+            let was_written = inner.written[rank].swap(false, Ordering::Relaxed);
+            if let (true, Reach::Mapped { .. }) = (was_written, inner.reach[rank]) {
+                inner.communicator.runtime().check(peer, "quiet")?;
+                continue;
+            }
             // The answer comes after everything before it, bytes that went past the engine included.
-            if sent.swap(false, Ordering::Relaxed) | inner.written[rank].swap(false, Ordering::Relaxed) {
-                let peer = inner.communicator.world_rank(rank);
+            if sent.swap(false, Ordering::Relaxed) | was_written {
                 let request = inner.communicator.runtime().lock().get(peer, inner.key, 0, 0)?;
                 pending.requests.push_back((request, 0));
             }

@@ -110,6 +110,7 @@ impl<R, M> Default for Queues<R, M> {
 
 impl<R, M> Queues<R, M> {
     /// The oldest receive that admits a message.
+    #[inline]
     fn first_posted(&self, source: usize, tag: u64) -> Option<Ticket> {
         self.posted.first(|| Pattern::of(source, tag), |posted| posted.pattern.admits(source, tag))
     }
@@ -121,6 +122,7 @@ impl<R, M> Queues<R, M> {
     }
 
     /// The oldest message that a pattern admits.
+    #[inline]
     fn first_unexpected(&self, pattern: Pattern) -> Option<Ticket> {
         self.unexpected.first(|| [pattern], |waiting| pattern.admits(waiting.source, waiting.tag))
     }
@@ -174,17 +176,20 @@ impl<R, M> Matcher<R, M> {
     fn open(&mut self, context: u64) -> &mut Queues<R, M> {
         let place = match self.place_of(context) {
             Some(place) => place,
-            None => {
-                let place = self.free.pop().unwrap_or(self.queues.len());
-                if place == self.queues.len() {
-                    self.queues.push(Queues::default());
-                }
-                self.contexts.insert(context, place);
-                place
-            }
+            None => self.begin(context),
         };
         self.last = Some((context, place));
         &mut self.queues[place]
+    }
+
+    #[cold]
+    fn begin(&mut self, context: u64) -> usize {
+        let place = self.free.pop().unwrap_or(self.queues.len());
+        if place == self.queues.len() {
+            self.queues.push(Queues::default());
+        }
+        self.contexts.insert(context, place);
+        place
     }
 
     /// Drops the queues of a context that has become empty, once there are many: communicators come and go.
@@ -216,6 +221,7 @@ impl<R, M> Matcher<R, M> {
     }
 
     /// A message has come: the oldest receive that admits it, or it waits.
+    #[inline]
     pub(crate) fn arrive(
         &mut self,
         context: u64,
@@ -242,6 +248,7 @@ impl<R, M> Matcher<R, M> {
     }
 
     /// The oldest waiting message that `pattern` admits, taken out.
+    #[inline]
     pub(crate) fn take(&mut self, context: u64, pattern: Pattern) -> Option<Unexpected<M>> {
         let queues = self.queues_mut(context)?;
         let ticket = queues.first_unexpected(pattern)?;
@@ -251,6 +258,7 @@ impl<R, M> Matcher<R, M> {
     }
 
     /// The oldest waiting message that `pattern` admits, left where it is.
+    #[inline]
     pub(crate) fn peek(&self, context: u64, pattern: Pattern) -> Option<&Unexpected<M>> {
         let queues = self.queues(context)?;
         queues.unexpected.get(queues.first_unexpected(pattern)?)
@@ -316,6 +324,7 @@ impl<R, M> Matcher<R, M> {
     }
 
     /// A receive waits. The caller has tried [`Matcher::take`] before.
+    #[inline]
     pub(crate) fn post(&mut self, context: u64, pattern: Pattern, receive: R) -> Ticket {
         let number = self.number();
         self.open(context).posted.insert(number, Posted { pattern, receive })

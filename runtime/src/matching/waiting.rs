@@ -130,6 +130,22 @@ impl<T: Entry<N>, const N: usize> Waiting<T, N> {
         patterns: impl FnOnce() -> [Pattern; K],
         admits: impl Fn(&T) -> bool,
     ) -> Option<Ticket> {
+        match self.short.front() {
+            None if self.queues.is_empty() => None,
+            Some((number, entry)) if *number < self.slots_from && admits(entry) => {
+                self.step();
+                Some(Ticket { number: *number, slot: NONE })
+            }
+            _ => self.first_of_many(patterns, admits),
+        }
+    }
+
+    /// As [`Waiting::first`], where there is more to look at.
+    fn first_of_many<const K: usize>(
+        &self,
+        patterns: impl FnOnce() -> [Pattern; K],
+        admits: impl Fn(&T) -> bool,
+    ) -> Option<Ticket> {
         let short = self.short.iter().find(|(_, entry)| {
             self.step();
             admits(entry)
@@ -165,12 +181,20 @@ impl<T: Entry<N>, const N: usize> Waiting<T, N> {
     }
 
     /// Takes an entry out, with its number; `None` when it no longer waits.
+    #[inline]
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<(u64, T)> {
         if ticket.slot == NONE {
             self.step();
             if self.short.front()?.0 == ticket.number {
                 return self.short.pop_front();
             }
+        }
+        self.remove_amid(ticket)
+    }
+
+    /// As [`Waiting::remove`], of one that is not the first of the short list.
+    fn remove_amid(&mut self, ticket: Ticket) -> Option<(u64, T)> {
+        if ticket.slot == NONE {
             return self.short.remove(self.short_at(ticket.number)?);
         }
         let slot = self.slots.get_mut(ticket.slot as usize).filter(|slot| slot.number == ticket.number)?;

@@ -12,7 +12,8 @@ pub(crate) enum Kind {
     RequestToSend = 2,
     /// Send it: `id` is the sender's, `tag` the receiver's own id, which data records carry.
     ClearToSend = 3,
-    /// Forget it: the receiver cannot take it (wrong type or too long), or (`tag` 1) leaves. `id` is the sender's.
+    /// Forget it: the receiver cannot take it (wrong type or too long), or (`tag` 1) leaves, or its communicator is revoked
+    /// (2) or was dropped there (3). `id` is the sender's.
     Discard = 4,
     /// A piece of a large message; `id` is the receiver's, `tag` the offset in bytes at which the piece belongs. The pieces
     /// of a message may come in any order.

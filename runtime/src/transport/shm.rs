@@ -157,6 +157,9 @@ impl SharedMemory {
         for (index, known) in self.announced.iter_mut().enumerate() {
             let now = self.segment.announced(self.local, index);
             let mut new = now & !*known;
+            if new == 0 {
+                continue;
+            }
             *known |= now;
             while new != 0 {
                 let place = 64 * index + new.trailing_zeros() as usize;
@@ -205,13 +208,14 @@ impl SharedMemory {
         }
         let sleeping = self.segment.sleeping(place);
         if sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::AcqRel) != 0 {
-            self.wake_ups += 1;
-            self.ring_bell(place)?;
+            return self.ring_bell(place);
         }
         Ok(())
     }
 
-    fn ring_bell(&self, place: usize) -> Result<()> {
+    #[cold]
+    fn ring_bell(&mut self, place: usize) -> Result<()> {
+        self.wake_ups += 1;
         match rustix::io::write(&self.wake[place], &1_u64.to_ne_bytes()) {
             // The counter is full: it has been rung already.
             Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
@@ -335,6 +339,11 @@ impl Transport for SharedMemory {
         }
     }
 
+    fn peer_finished(&mut self, _: usize) {
+        // The next poll looks who it is.
+        self.since_look = LOOK_EVERY;
+    }
+
     fn arm(&mut self) {
         self.since_look = LOOK_EVERY;
         let sleeping = self.segment.sleeping(self.local);
@@ -428,7 +437,7 @@ fn unpack(cell: &Cell) -> Option<Header> {
 /// Takes one record out of the lane from `peer`; `true` when that made room that the peer may wait for.
 fn receive(peer: usize, lane: &mut Consumer<MappedLane>, cell: &Cell, sink: &mut dyn Sink) -> Result<bool> {
     let corrupt = |what| Error::Corrupt { peer, what };
-    let header = unpack(cell).ok_or(corrupt("a cell that is no record"))?;
+    let header = unpack(cell).ok_or_else(|| corrupt("a cell that is no record"))?;
     let length = header.payload as usize;
     if cell.flags & IS_INLINE != 0 {
         let mut payload = &bytemuck::bytes_of(&cell.words)[3 * 8..3 * 8 + length];

@@ -28,7 +28,7 @@ impl Job {
                     self.send(host, ToAgent::OutputTaken { rank, bytes });
                 }
             }
-            Event::OutputFailed(reason) => self.fail(now, Failure::new(ExitCode::Internal, reason)),
+            Event::OutputFailed(reason) => self.fail(now, Failure::new(ExitCode::Directory, reason)),
             Event::OutputBroken(Errno::PIPE) => {
                 let exit = ExitCode::Signal(u8::try_from(libc::SIGPIPE).unwrap_or(0));
                 self.fail(now, Failure::new(exit, "standard output was closed by its reader"));
@@ -36,7 +36,7 @@ impl Job {
             Event::OutputBroken(error) => {
                 let error = std::io::Error::from(error);
                 let message = format!("standard output cannot be written: {error}");
-                self.fail(now, Failure::new(ExitCode::Internal, message));
+                self.fail(now, Failure::new(ExitCode::Directory, message));
             }
             Event::Frame(host, frame) if self.listens_to(host, &frame) => self.on_frame(now, host, frame),
             Event::Frame(..) => {}

@@ -8,12 +8,13 @@
 
 use super::words::{Statement, Verdict, Word};
 use crate::{
-    comm::{buffer::Growing, expected, narrow_rank},
+    comm::{expected, narrow_rank},
     config::{Snapshot, keys},
     element::{self, Element, Signature},
     engine::{
         Engine, collectives_of,
         operation::{Landing, NoBuffers, OperationId},
+        vector::AnyVec,
         words_of,
     },
     error::{Error, Result},
@@ -255,7 +256,7 @@ impl Calls {
         let oldest = |engine: &Engine| engine.early(context).next();
         while let Some((source, tag)) = oldest(engine) {
             let pattern = Pattern { source: Some(source), tag: Some(tag) };
-            let landing = Landing::Growing(Box::new(Growing::<u8>::default()));
+            let landing = Landing::Growing(AnyVec::default());
             let id = engine.start_receive(context, pattern, expected::<u8>(0, false), landing, &mut NoBuffers)?;
             self.book().arriving.push(id);
         }
@@ -267,8 +268,7 @@ impl Calls {
                 Some(Err(_) | Ok((_, None))) => {}
                 Some(Ok((envelope, Some(buffer)))) => {
                     if let Some(from) = self.members.iter().position(|peer| *peer == envelope.source)
-                        && let Ok(bytes) = buffer.into_any().downcast::<Growing<u8>>()
-                        && let Some(word) = Word::decode(&bytes.elements)
+                        && let Some(word) = Word::decode(buffer.bytes())
                     {
                         self.heard(engine, from, word);
                     }
@@ -347,7 +347,7 @@ impl Calls {
         };
         for (member, peer) in self.members.iter().enumerate() {
             if member != self.rank && member.abs_diff(self.rank) <= TOLD {
-                let _ = engine.send_whole(*peer, header, Box::new(Growing::new(bytes.clone())));
+                let _ = engine.send_whole(*peer, header, AnyVec::new(bytes.clone()));
             }
         }
     }

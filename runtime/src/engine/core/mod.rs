@@ -15,13 +15,13 @@ use super::{
     flow::{Flow, Overdrawn},
     one_sided::OneSided,
     operation::{Buffers, Early, EarlyBody, Envelope, OperationId, Receiving, Sending},
-    revoked::{REVOKED, Revocations},
+    revoked::{Dropped, REVOKED, Revocations},
     table::Table,
 };
 use crate::{
     element::Signature,
     error::{Error, Result},
-    matching::Matcher,
+    matching::{Matcher, Pattern},
     statistics::PeerCounters,
     transport::record::{Header, Kind, Payload},
 };
@@ -65,6 +65,7 @@ pub(crate) struct Core {
     /// By the context of its point-to-point messages, who is in a communicator.
     pub(in crate::engine) groups: FxHashMap<u64, Group>,
     pub(in crate::engine) revocations: Revocations,
+    pub(in crate::engine) dropped: Dropped,
     /// Sends of communicators that are revoked have been ended while their receivers may be reading their bytes.
     pub(in crate::engine) withdraws: bool,
     /// Counts everything that may end a wait, so that a waiting call looks only when there is news.
@@ -129,6 +130,7 @@ impl Core {
             leaving: false,
             groups: FxHashMap::default(),
             revocations: Revocations::default(),
+            dropped: Dropped::default(),
             withdraws: false,
             news: 0,
         }
@@ -167,33 +169,12 @@ impl Core {
         let signature = Signature(header.signature);
         let envelope = Envelope { source: peer, tag: header.tag, bytes: total };
         let kind = Kind::from_byte(header.kind).ok_or_else(|| corrupt("unknown kind"))?;
-        if kind == Kind::Eager && payload.len() != total {
-            return Err(corrupt("an eager message of another length than announced"));
-        }
-        if let (Kind::Eager | Kind::RequestToSend, Some(by)) = (kind, self.revocations.by(header.context)) {
-            self.comes_too_late(peer, header, by);
-            return Ok(());
-        }
         match kind {
-            Kind::Eager => {
-                self.counters[peer].received.eager.add(total);
-                if self.take_awaited(envelope, (header.context, signature), payload, buffers) {
-                    self.matched(peer, total);
-                    return Ok(());
-                }
-                let here = |payload: &mut dyn Payload| {
-                    let mut bytes = vec![0; total];
-                    payload.copy_to(&mut bytes);
-                    Early { signature, total, body: EarlyBody::Here(bytes) }
-                };
-                match self.matcher.arrive(header.context, peer, header.tag, || here(payload)) {
-                    Some((id, place)) => {
-                        self.take_whole(id, Arrival { envelope, signature, place }, payload, buffers);
-                        self.matched(peer, total);
-                    }
-                    None => self.peers[peer].flow.waits(total).map_err(overdrawn)?,
-                }
+            Kind::Eager => return self.whole(peer, header, payload, buffers),
+            Kind::RequestToSend if let Some(by) = self.revocations.by(header.context) => {
+                self.comes_too_late(peer, header, by);
             }
+            Kind::RequestToSend if self.dropped.contains(header.context) => self.turn_down(peer, header.id, None),
             Kind::RequestToSend
                 if self.leaving && self.matcher.waiting_for(header.context, peer, header.tag).is_none() =>
             {
@@ -249,6 +230,53 @@ impl Core {
         Ok(())
     }
 
+    /// A whole message has arrived: [`Core::record`] for what nearly all records are.
+    pub(crate) fn whole(
+        &mut self,
+        peer: usize,
+        header: &Header,
+        payload: &mut dyn Payload,
+        buffers: &mut dyn Buffers,
+    ) -> Result<()> {
+        let (context, tag, signature, total) = (header.context, header.tag, Signature(header.signature), payload.len());
+        if header.total != total as u64 {
+            let what = "an eager message of another length than announced";
+            return Err(Error::Corrupt { peer, what });
+        }
+        if let Some(by) = self.revocations.by(context) {
+            self.comes_too_late(peer, header, by);
+            return Ok(());
+        }
+        self.counters[peer].received.eager.add(total);
+        let envelope = Envelope { source: peer, tag, bytes: total };
+        if self.take_awaited(envelope, (context, signature), payload, buffers) {
+            self.matched(peer, total);
+            return Ok(());
+        }
+        let mut here = || {
+            let mut bytes = vec![0; total];
+            payload.copy_to(&mut bytes);
+            Early { signature, total, body: EarlyBody::Here(bytes) }
+        };
+        match self.matcher.arrive(context, peer, tag, &mut here) {
+            Some((id, place)) => {
+                self.take_whole(id, Arrival { envelope, signature, place }, payload, buffers);
+                self.matched(peer, total);
+                Ok(())
+            }
+            None => {
+                let what = "more than its credit allows";
+                self.peers[peer].flow.waits(total).map_err(|Overdrawn| Error::Corrupt { peer, what })?;
+                if self.dropped.contains(context)
+                    && let Some(found) = self.matcher.take(context, Pattern { source: Some(peer), tag: Some(tag) })
+                {
+                    self.drop_found(found, None);
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// This rank receives nothing more: senders that wait for it need not. Two ranks that leave would else wait for each
     /// other.
     pub(crate) fn leave(&mut self) {
@@ -265,7 +293,7 @@ impl Core {
         }
     }
 
-    /// A peer that leaves does not want a message that was announced to it.
+    /// A peer that leaves, or has dropped the communicator, does not want a message that was announced to it.
     pub(crate) fn turned_away(&mut self, peer: usize, id: OperationId, error: Error) -> Result<()> {
         let overdrawn = |Overdrawn| Error::Corrupt { peer, what: "an answer to nothing" };
         self.peers[peer].flow.answered().map_err(overdrawn)?;
@@ -275,6 +303,7 @@ impl Core {
     }
 
     /// An eager message has met its receive: the sender learns of it now and then.
+    #[inline]
     pub(in crate::engine) fn matched(&mut self, peer: usize, bytes: usize) {
         if let Some(cost) = self.peers[peer].flow.matched(bytes) {
             self.reply(peer, Header { total: cost, ..Header::new(Kind::Credit) });
@@ -290,10 +319,15 @@ impl Core {
     }
 
     /// A receive or probe has found nothing: whoever may send it shall announce what it keeps back.
+    #[inline]
     pub(crate) fn ask_for_more(&mut self, source: Option<usize>) {
-        if self.stuck.is_empty() {
-            return;
+        if !self.stuck.is_empty() {
+            self.ask_the_stuck(source);
         }
+    }
+
+    #[cold]
+    fn ask_the_stuck(&mut self, source: Option<usize>) {
         let (asked, stuck): (Vec<usize>, Vec<usize>) =
             self.stuck.drain(..).partition(|peer| source.is_none_or(|source| source == *peer));
         self.stuck = stuck;

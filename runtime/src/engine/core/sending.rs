@@ -2,7 +2,10 @@
 
 use super::{Core, Outgoing};
 use crate::{
-    engine::operation::{OperationId, Plain, Sending, Source, Stage},
+    engine::{
+        operation::{OperationId, Sending, Source, Stage},
+        vector::AnyVec,
+    },
     error::Result,
     protocol::Path,
     transport::record::{Header, Kind},
@@ -69,7 +72,7 @@ impl Core {
             Some(send) if send.peer == peer && send.receiver.is_none() && send.done.is_none() => {
                 if let Source::Heap(place) = &send.source {
                     // The receiver does not reach it: a copy travels in pieces.
-                    send.source = Source::Owned(Box::new(Plain(place.copied())));
+                    send.source = Source::Owned(AnyVec::new(place.copied()));
                 }
                 send.receiver = Some(receiver);
                 self.enqueue(peer, Outgoing::Pieces(id));

@@ -34,7 +34,7 @@ fn small(tag: u64, bytes: &[u8]) -> Header {
 }
 
 fn receive(core: &mut Core, pattern: Pattern) -> OperationId {
-    core.start_receive(CONTEXT, pattern, expected(0), Landing::Growing(Box::new(Plain(Vec::new()))), &mut NoBuffers)
+    core.start_receive(CONTEXT, pattern, expected(0), Landing::Growing(AnyVec::default()), &mut NoBuffers)
 }
 
 fn landed(core: &mut Core, id: OperationId) -> Option<Vec<u8>> {

@@ -21,11 +21,11 @@ impl Wire {
             ..Header::new(Kind::Eager)
         };
         let path = if bytes.len() <= 2000 { Path::Eager(Tier::Bulk) } else { Path::Pieces };
-        self.ranks[1].start_send(0, header, path, Source::Owned(Box::new(Plain(bytes))))
+        self.ranks[1].start_send(0, header, path, Source::Owned(AnyVec::new(bytes)))
     }
 
     fn receive(&mut self, pattern: Pattern) -> OperationId {
-        let landing = Landing::Growing(Box::new(Plain(Vec::new())));
+        let landing = Landing::Growing(AnyVec::default());
         self.ranks[0].start_receive(CONTEXT, pattern, expected(0), landing, &mut NoBuffers)
     }
 

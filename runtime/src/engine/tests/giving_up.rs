@@ -4,7 +4,7 @@ use super::*;
 
 /// A receive into a buffer of its own whose message has begun to arrive and that is then given up.
 fn given_up(core: &mut Core, total: usize) -> OperationId {
-    let landing = Landing::Growing(Box::new(Plain(Vec::new())));
+    let landing = Landing::Growing(AnyVec::default());
     let id = core.start_receive(CONTEXT, FROM_PEER, expected(0), landing, &mut NoBuffers);
     deliver(core, announcement(total), &[], &mut NoBuffers).unwrap();
     deliver(core, piece(id, 0), &message(total)[..10], &mut NoBuffers).unwrap();
@@ -18,7 +18,7 @@ fn rest(core: &mut Core, id: OperationId, total: usize) {
 
 /// A receive that begins now.
 fn next_receive(core: &mut Core) -> OperationId {
-    core.start_receive(CONTEXT, ANY, expected(0), Landing::Growing(Box::new(Plain(Vec::new()))), &mut NoBuffers)
+    core.start_receive(CONTEXT, ANY, expected(0), Landing::Growing(AnyVec::default()), &mut NoBuffers)
 }
 
 fn landed(core: &mut Core, id: OperationId) -> Option<Result<Vec<u8>>> {
@@ -33,7 +33,7 @@ fn a_message_whose_receive_is_given_up_while_it_arrives_goes_to_the_next_receive
     for order in 0..3 {
         let mut core = Core::new(0, 2, WINDOW);
         let early = (order == 2).then(|| {
-            let landing = Landing::Growing(Box::new(Plain(Vec::new())));
+            let landing = Landing::Growing(AnyVec::default());
             let other = Pattern { source: Some(PEER), tag: Some(TAG + 1) };
             core.start_receive(CONTEXT, other, expected(0), landing, &mut NoBuffers)
         });
@@ -68,7 +68,7 @@ fn whoever_takes_over_a_message_may_give_it_up_again_or_refuse_it() {
     assert_eq!(landed(&mut core, next).unwrap().unwrap(), message(100));
     // Too small: the message is gone, as with any receive that refuses one.
     let id = given_up(&mut core, 100);
-    let landing = Landing::Owned(Box::new(Plain(vec![0; 5])));
+    let landing = Landing::Owned(AnyVec::new(vec![0; 5]));
     let small = core.start_receive(CONTEXT, ANY, expected(5), landing, &mut NoBuffers);
     assert!(matches!(landed(&mut core, small), Some(Err(Error::Truncated { sent: 100, .. }))));
     rest(&mut core, id, 100);
@@ -88,7 +88,7 @@ fn a_message_that_was_found_is_received_once_or_waits_again() {
         }
         core.put_back(CONTEXT, found, &mut NoBuffers);
         let found = core.find(CONTEXT, FROM_PEER).unwrap();
-        let landing = Landing::Growing(Box::new(Plain(Vec::new())));
+        let landing = Landing::Growing(AnyVec::default());
         let next = core.receive_found(CONTEXT, found, expected(0), landing, &mut NoBuffers);
         if !arrives_meanwhile {
             rest(&mut core, id, 100);

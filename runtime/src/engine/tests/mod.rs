@@ -8,6 +8,7 @@ mod revoked;
 use super::{
     core::{Core, Outgoing},
     operation::*,
+    vector::AnyVec,
 };
 use crate::{
     element::{Element, Signature},

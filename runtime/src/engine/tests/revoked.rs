@@ -102,11 +102,11 @@ impl Network {
 }
 
 fn owned(length: usize) -> Source {
-    Source::Owned(Box::new(Plain(message(length))))
+    Source::Owned(AnyVec::new(message(length)))
 }
 
 fn growing() -> Landing {
-    Landing::Growing(Box::new(Plain(Vec::new())))
+    Landing::Growing(AnyVec::default())
 }
 
 fn header(context: u64, tag: u64, total: usize) -> Header {

@@ -35,7 +35,7 @@ fn output_that_nobody_reads_ends_the_job() {
 fn output_that_cannot_be_written_after_the_end_is_no_success_and_hides_no_failure() {
     let broken = || Event::OutputBroken(rustix::io::Errno::NOSPC);
     for (code, event, outcome) in
-        [(0, broken(), 70), (0, Event::Signal(libc::SIGTERM), 143), (3, broken(), 3), (3, Event::Signal(2), 3)]
+        [(0, broken(), 73), (0, Event::Signal(libc::SIGTERM), 143), (3, broken(), 3), (3, Event::Signal(2), 3)]
     {
         let mut w = World::released();
         for rank in 0..w.job.ranks.len() {
@@ -53,7 +53,7 @@ fn output_that_cannot_be_written_after_the_end_is_no_success_and_hides_no_failur
 fn output_that_cannot_be_written_ends_the_job_and_says_why() {
     let mut w = World::released();
     w.event(Event::OutputBroken(rustix::io::Errno::NOSPC));
-    assert_eq!(w.code(), 70);
+    assert_eq!(w.code(), 73);
     assert!(w.message().contains("No space left"), "{}", w.message());
     assert_eq!(w.did(), ["stop 0", "stop 1"]);
 }
