@@ -43,6 +43,7 @@ pub mod explain;
 pub mod groups;
 #[cfg(not(loom))]
 pub mod guard;
+#[cfg(not(loom))]
 pub mod levels;
 pub mod operators;
 #[cfg(not(loom))]
