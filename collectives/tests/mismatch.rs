@@ -327,15 +327,16 @@ fn a_set_limit_turns_waiting_into_an_error_that_names_who_is_missing() {
         .set("collectives.timeout", "1500ms")
         .run(|world| {
             let comm = world.communicator();
-            if comm.rank() == 2 {
-                while late.load(Ordering::SeqCst) < 3 {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                return None;
+            let error = (comm.rank() != 2).then(|| {
+                let error = comm.all_gather(&[comm.rank()]).unwrap_err();
+                late.fetch_add(1, Ordering::SeqCst);
+                error
+            });
+            // Nobody leaves before all have given up: that would end waits, too.
+            while late.load(Ordering::SeqCst) < 3 {
+                std::thread::sleep(Duration::from_millis(5));
             }
-            let error = comm.all_gather(&[comm.rank()]).unwrap_err();
-            late.fetch_add(1, Ordering::SeqCst);
-            Some(error)
+            error
         })
         .unwrap();
     for error in errors.into_iter().flatten() {
@@ -360,4 +361,27 @@ fn another_communicator_is_not_concerned() {
             comm.barrier().unwrap();
         })
         .unwrap();
+}
+
+#[test]
+fn ranks_that_wait_long_for_a_late_one_talk_to_none_but_those_that_they_wait_for() {
+    let talked = Cluster::new(8)
+        .set("transport.allow", "tcp")
+        .set("collectives.check_after", "50ms")
+        .set("collectives.broadcast", "linear")
+        .run(|world| {
+            let comm = world.communicator();
+            if comm.rank() == 0 {
+                // One that sleeps looks at the clock every half second.
+                std::thread::sleep(Duration::from_millis(1300));
+            }
+            comm.broadcast(&mut [1], 0).expect("all call the same");
+            let peers: Vec<usize> = world.statistics().peers.iter().map(|peer| peer.peer).collect();
+            (comm.rank(), peers)
+        })
+        .unwrap();
+    for (rank, peers) in talked {
+        let expected: Vec<usize> = if rank == 0 { (1..8).collect() } else { vec![0] };
+        assert_eq!(peers, expected, "rank {rank}");
+    }
 }
