@@ -5,6 +5,7 @@
 
 use crate::port::Failure;
 use spmd::Communicator;
+use spmd_collectives::groups::Link;
 use spmd_collectives::operators::Op;
 use spmd_collectives::prelude::*;
 use spmd_collectives::price::{Model, Network};
@@ -66,23 +67,69 @@ pub fn collectives(comm: &Communicator, sizes: &[usize], rounds: usize) -> Resul
     Ok((comm.rank() == 0).then_some(Tuned { table, report }))
 }
 
-/// Messages between rank 0 and another rank of its group, and one of another group; the same on all ranks.
+/// Messages between rank 0 and another rank of its host, of another host of its rack, and of another rack, as far as there
+/// are such groups; the same on all ranks.
 fn network(comm: &Communicator) -> Result<Network, Failure> {
     let groups = groups(comm);
-    let inside = groups.members(groups.of(0)).iter().copied().find(|rank| *rank != 0);
-    let between = (0..comm.size()).find(|rank| groups.of(*rank) != groups.of(0));
+    let (near, rack) = (groups.joined_by(Link::Inside), groups.joined_by(Link::Between));
+    let find = |wanted: &dyn Fn(usize) -> bool| (1..comm.size()).find(|rank| wanted(*rank));
+    let inside = find(&|rank| near[rank] == near[0]);
+    let between = find(&|rank| near[rank] != near[0] && rack[rank] == rack[0]);
+    let across = find(&|rank| rack[rank] != rack[0]);
     let reduced = reduction();
-    let mut found = Network::ASSUMED;
-    for (partner, model) in [(inside, &mut found.inside), (between, &mut found.between)] {
-        let Some(partner) = partner else { continue };
+    let measured = |partner: Option<usize>| -> Result<Option<Model>, Failure> {
+        let Some(partner) = partner else { return Ok(None) };
         let measured = pair(comm, partner)?;
         // Rank 0's clock decides for all.
         let mut numbers = [measured[0], measured[1], measured[2], reduced];
         comm.broadcast(&mut numbers, 0)?;
         let [latency, overhead, per_byte, per_byte_reduced] = numbers;
-        *model = Model { latency, overhead, per_byte, per_byte_reduced };
+        Ok(Some(Model { latency, overhead, per_byte, per_byte_reduced }))
+    };
+    let Network { inside: no_inside, between: no_between, .. } = Network::ASSUMED;
+    let mut found = Network {
+        inside: measured(inside)?.unwrap_or(no_inside),
+        between: measured(between)?.unwrap_or(no_between),
+        across: measured(across)?,
+    };
+    if let Some(across) = &mut found.across {
+        // Where each host is a rack of its own there is nothing nearer between hosts.
+        found.between = if between.is_some() { found.between } else { *across };
+        across.per_byte = port(comm, &near, &rack)?;
     }
     Ok(found)
+}
+
+/// Time of a byte in the port that the hosts of rank 0's rack share: the first rank of each sends to one of the next rack at
+/// the same time.
+fn port(comm: &Communicator, near: &[usize], rack: &[usize]) -> Result<f64, Failure> {
+    let is_first = |rank: usize| (0..rank).all(|other| near[other] != near[rank]);
+    let firsts = |of: usize| (0..comm.size()).filter(move |rank| rack[*rank] == of && is_first(*rank));
+    let Some(next) = rack.iter().copied().find(|other| *other != rack[0]) else { return Ok(0.0) };
+    let pairs: Vec<(usize, usize)> = firsts(rack[0]).zip(firsts(next)).collect();
+    let partner = pairs.iter().find_map(|(from, to)| match comm.rank() {
+        rank if rank == *from => Some((*to, true)),
+        rank if rank == *to => Some((*from, false)),
+        _ => None,
+    });
+    let mut buffer = vec![0_u8; SIZES[2]];
+    let mut times = Vec::new();
+    for _ in 0..6 {
+        comm.barrier()?;
+        let begun = Instant::now();
+        match partner {
+            Some((to, true)) => comm.send(&buffer, to, 3)?,
+            Some((from, false)) => _ = comm.recv(&mut buffer, from, 3)?,
+            None => {}
+        }
+        let took = comm.all_gather(&[begun.elapsed().as_secs_f64()])?;
+        times.push(pairs.iter().map(|(_, to)| took[*to]).fold(0.0, f64::max));
+    }
+    // The first one makes the connections.
+    let median = crate::measure::median(times.split_off(1)).unwrap_or(0.0);
+    let mut per_byte = [(median / (pairs.len() * SIZES[2]) as f64).max(1e-13)];
+    comm.broadcast(&mut per_byte, 0)?;
+    Ok(per_byte[0])
 }
 
 /// Latency, overhead and time of a byte of messages between rank 0 and another, on rank 0.
@@ -175,7 +222,21 @@ mod tests {
         assert_ne!(tuned.table.network.inside, Network::ASSUMED.inside);
         assert!(tuned.table.memory.is_some_and(|memory| memory > 0.0));
         assert_eq!(tuned.report.lines().count(), 4 * TRIED.len());
+        assert_eq!(tuned.table.network.across, None);
         let read = Table::parse(&tuned.table.to_string()).expect("its own text");
         assert_eq!((read.rules[0].bytes.clone(), read.rules[1].bytes.clone()), (0..=64, 65..=1 << 40));
+    }
+
+    #[test]
+    fn what_racks_share_is_measured_where_there_are_any() {
+        let tuned = spmd::local::Cluster::new(8)
+            .set("collectives.groups", "2,2")
+            .run(|world| collectives(&world.communicator(), &[64], 2).expect("it runs"))
+            .expect("it runs");
+        let table = &tuned[0].as_ref().expect("rank 0 has it").table;
+        assert!(table.network.across.is_some_and(|across| across.per_byte > 0.0));
+        assert_ne!(table.network.between, Network::ASSUMED.between);
+        assert!(table.rules.iter().all(|rule| rule.groups == [4, 2]), "{:?}", table.rules);
+        assert_eq!(Table::parse(&table.to_string()).expect("its own text").rules.len(), TRIED.len());
     }
 }

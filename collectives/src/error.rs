@@ -1,5 +1,6 @@
 //! What can go wrong in a collective call.
 
+use crate::levels::LevelsError;
 use crate::schedule::ScheduleError;
 use crate::select::SelectionError;
 use crate::table::TableError;
@@ -108,6 +109,9 @@ pub enum Error {
     /// The tuning table cannot be read.
     #[error("collectives.table: {0}")]
     Table(#[from] TableError),
+    /// There are no such groups as the configuration names.
+    #[error(transparent)]
+    Levels(#[from] LevelsError),
     /// No schedule could be made.
     #[error("rank {rank}: {collective} of {elements} elements: {source}")]
     Schedule {

@@ -23,8 +23,8 @@ impl fmt::Display for Explanation<'_> {
         let Request { collective, groups, elements, element_bytes, .. } = self.request;
         let bytes = |elements: usize| size(elements.saturating_mul(element_bytes));
         write!(f, "{collective} of {} among {} ranks", bytes(elements), groups.size())?;
-        if groups.count() > 1 {
-            write!(f, " in {} groups", groups.count())?;
+        for (level, count) in groups.counts().into_iter().enumerate().filter(|(_, count)| *count > 1) {
+            write!(f, " in {count} {}groups", if level > 0 { "larger " } else { "" })?;
         }
         let Parameters { segment, chunk, leaders, .. } = self.choice.parameters;
         write!(f, ": {}", self.choice.algorithm.name)?;
@@ -73,7 +73,7 @@ fn time(seconds: f64) -> String {
 mod tests {
     use super::*;
     use crate::algorithms::Collective;
-    use crate::groups::Groups;
+    use crate::groups::{Groups, Link};
     use crate::guard::guard;
     use crate::select::{AUTO, select};
     use crate::table::Table;
@@ -98,5 +98,15 @@ mod tests {
                      a rule of the tuning table; predicted ";
         assert!(text.starts_with(begin), "{text}");
         assert!(text.contains("measured 25.00 ms") && text.ends_with("1 of 2 leaders"), "{text}");
+    }
+
+    #[test]
+    fn it_says_the_levels() {
+        let groups = Groups::every(96, 8).within((0..96).map(|rank| rank / 32), Link::Between).unwrap();
+        let collective = Collective::Barrier;
+        let request = Request { collective, groups: &groups, elements: 0, element_bytes: 1, commutative: true };
+        let choice = select(&request, "two_hop", &Table::default()).unwrap();
+        let text = Explanation { request, choice, limited: None }.to_string();
+        assert!(text.starts_with("barrier of 0 B among 96 ranks in 12 groups in 3 larger groups: two_hop"), "{text}");
     }
 }

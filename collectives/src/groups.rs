@@ -1,24 +1,61 @@
-//! Which ranks of a communicator belong together: those of a host, of a rack, or every k of them.
+//! Which ranks of a communicator belong together: those of a host, of a rack, or every k of them; and which of these groups
+//! belong together in larger ones.
 //!
 //! Knows nothing of hosts or networks; what a group stands for is the business of whoever makes the division.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// A division of the ranks `0..size` of a communicator into groups: each rank is in exactly one, no group is empty.
+/// A division of the ranks `0..size` of a communicator into groups: each rank is in exactly one, no group is empty. The
+/// groups themselves may be divided into larger ones in the same way, and these again ([`Groups::within`]).
 ///
 /// Groups are in the order of their first ranks, members in ascending order, so that all ranks see the same division.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Groups {
     members: Vec<Vec<usize>>,
     of: Vec<usize>,
+    /// What joins the members of a group.
+    link: Link,
+    /// The division of these groups, whose numbers are the "ranks" of it.
+    above: Option<Box<Groups>>,
 }
+
+/// What joins ranks, by how far they are from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Link {
+    /// They are together, as those of a host.
+    Inside,
+    /// They are in different groups, as hosts at one switch.
+    Between,
+    /// They are in different groups of groups, as racks.
+    Across,
+}
+
+impl Link {
+    /// What joins groups whose members are joined by this.
+    #[must_use]
+    pub fn outward(self) -> Link {
+        match self {
+            Link::Inside => Link::Between,
+            Link::Between | Link::Across => Link::Across,
+        }
+    }
+}
+
+/// Levels that do not nest: these ranks are together on one level, and apart on the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "ranks {} and {} are in one group, but not in one of the larger groups around it: levels go from the inner to the outer",
+    .0,
+    .1
+)]
+pub struct Split(pub usize, pub usize);
 
 impl Groups {
     /// Puts ranks with equal labels together; `labels` has one for every rank, in order.
     pub fn by_label<L: Eq + Hash>(labels: impl IntoIterator<Item = L>) -> Groups {
         let mut index = HashMap::new();
-        let mut groups = Groups { members: Vec::new(), of: Vec::new() };
+        let mut groups = Groups { members: Vec::new(), of: Vec::new(), link: Link::Inside, above: None };
         for (rank, label) in labels.into_iter().enumerate() {
             let group = *index.entry(label).or_insert(groups.members.len());
             if group == groups.members.len() {
@@ -46,6 +83,82 @@ impl Groups {
     #[must_use]
     pub fn every(size: usize, width: usize) -> Groups {
         Groups::by_label((0..size).map(|rank| rank / width.max(1)))
+    }
+
+    /// Puts the outermost groups into larger ones, whose members are joined by `link`: those whose ranks have equal labels;
+    /// `labels` has one for every rank, in order. One larger group of all is no level: nothing changes then.
+    ///
+    /// # Errors
+    /// [`Split`] when ranks of one group have different labels.
+    ///
+    /// ```
+    /// use spmd_collectives::groups::{Groups, Link};
+    ///
+    /// // Hosts of two ranks, racks of two hosts.
+    /// let groups = Groups::every(8, 2).within((0..8).map(|rank| rank / 4), Link::Between).unwrap();
+    /// assert_eq!(groups.counts(), [4, 2]);
+    /// assert!(Groups::every(8, 2).within((0..8).map(|rank| rank / 3), Link::Between).is_err());
+    /// ```
+    pub fn within<L: Eq + Hash>(mut self, labels: impl IntoIterator<Item = L>, link: Link) -> Result<Groups, Split> {
+        let labels = Groups::by_label(labels).of;
+        let mut of_groups: Vec<usize> = Vec::with_capacity(self.count());
+        for members in &self.members {
+            let label = labels.get(members[0]).copied();
+            if let Some(other) = members.iter().find(|member| labels.get(**member).copied() != label) {
+                return Err(Split(members[0], *other));
+            }
+            of_groups.extend(label);
+        }
+        let above = match self.above.take() {
+            None => Ok(Groups { link, ..Groups::by_label(of_groups) }),
+            Some(above) => above.within(of_groups, link),
+        };
+        let first = |group: usize| self.members[group][0];
+        let above = above.map_err(|Split(one, other)| Split(first(one), first(other)))?;
+        self.above = (above.count() > 1).then(|| Box::new(above));
+        Ok(self)
+    }
+
+    /// The division of the groups into larger ones, if there is one: its ranks are the numbers of these groups.
+    #[must_use]
+    pub fn above(&self) -> Option<&Groups> {
+        self.above.as_deref()
+    }
+
+    /// This division and those above it, from the inner to the outer.
+    pub fn levels(&self) -> impl Iterator<Item = &Groups> {
+        std::iter::successors(Some(self), |groups| groups.above())
+    }
+
+    /// The number of groups of each level, from the inner to the outer.
+    #[must_use]
+    pub fn counts(&self) -> Vec<usize> {
+        self.levels().map(Groups::count).collect()
+    }
+
+    /// What joins the members of a group.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        self.link
+    }
+
+    /// For each rank a number that ranks have in common which such links, or nearer ones, join.
+    #[must_use]
+    pub fn joined_by(&self, link: Link) -> Vec<usize> {
+        let mut of: Vec<usize> = (0..self.size()).collect();
+        for groups in self.levels().take_while(|groups| groups.link <= link) {
+            of.iter_mut().for_each(|group| *group = groups.of[*group]);
+        }
+        if self.outermost_link() <= link { vec![0; self.size()] } else { of }
+    }
+
+    /// What joins the outermost groups, or all ranks where these are in one.
+    #[must_use]
+    pub fn outermost_link(&self) -> Link {
+        match self.levels().last() {
+            Some(outermost) if outermost.count() > 1 => outermost.link.outward(),
+            _ => self.link,
+        }
     }
 
     /// The number of ranks.
@@ -85,16 +198,17 @@ impl Groups {
         (widths().min().unwrap_or(0), widths().max().unwrap_or(0))
     }
 
-    /// Whether there is anything to gain from two hops: several groups, and several ranks in one of them.
+    /// Whether there is anything to gain from two hops: several groups, and several ranks in one of them, on some level.
     #[must_use]
     pub fn are_two_levels(&self) -> bool {
-        1 < self.count() && self.count() < self.size()
+        self.levels().any(|groups| 1 < groups.count() && groups.count() < groups.size())
     }
 
-    /// Whether each group is a run of neighbouring ranks, so that combining group by group keeps the order of the ranks.
+    /// Whether each group is a run of neighbouring ranks, on every level, so that combining group by group keeps the order of
+    /// the ranks.
     #[must_use]
     pub fn keep_rank_order(&self) -> bool {
-        self.of.is_sorted()
+        self.levels().all(|groups| groups.of.is_sorted())
     }
 }
 
@@ -116,6 +230,45 @@ mod tests {
         let groups = Groups::every(7, 3);
         assert_eq!((groups.count(), groups.widths()), (3, (1, 3)));
         assert!(groups.are_two_levels() && groups.keep_rank_order());
+    }
+
+    #[test]
+    fn groups_of_groups_are_counted_from_the_inner_to_the_outer() {
+        let groups = Groups::every(12, 2).within((0..12).map(|rank| rank / 4), Link::Between).unwrap();
+        let groups = groups.within((0..12).map(|rank| rank < 8), Link::Across).unwrap();
+        assert_eq!(groups.counts(), [6, 3, 2]);
+        assert_eq!(groups.levels().map(Groups::link).collect::<Vec<_>>(), [Link::Inside, Link::Between, Link::Across]);
+        assert_eq!(groups.above().unwrap().members(1), [2, 3]);
+        assert!(groups.are_two_levels() && groups.keep_rank_order());
+        // Hosts are runs of ranks, racks are no runs of hosts.
+        let dealt = Groups::every(8, 2).within((0..8).map(|rank| rank / 2 % 2), Link::Between).unwrap();
+        assert!(dealt.are_two_levels() && !dealt.keep_rank_order());
+        assert_eq!(Groups::every(8, 2).within([0; 8], Link::Between), Ok(Groups::every(8, 2)));
+        let alone = Groups::apart(4).within([0, 0, 1, 1], Link::Between).unwrap();
+        assert!(alone.are_two_levels());
+    }
+
+    #[test]
+    fn a_group_of_which_parts_are_in_different_larger_ones_is_refused() {
+        let split = Groups::every(8, 2).within((0..8).map(|rank| rank / 3), Link::Between).unwrap_err();
+        assert_eq!(split, Split(2, 3));
+        let racks = Groups::every(8, 2).within((0..8).map(|rank| rank / 4), Link::Between).unwrap();
+        // Each host has one label, the second rack has two.
+        assert_eq!(racks.within([0, 0, 0, 0, 0, 0, 1, 1], Link::Across).unwrap_err(), Split(4, 6));
+    }
+
+    #[test]
+    fn what_joins_the_outermost_groups_is_not_counted_where_there_is_one() {
+        let racks = |hosts: usize| {
+            Groups::every(8, 2).within((0..8).map(move |rank| rank / (2 * hosts)), Link::Between).unwrap()
+        };
+        assert_eq!([racks(2), racks(4)].map(|groups| groups.outermost_link()), [Link::Across, Link::Between]);
+        assert_eq!(racks(2).joined_by(Link::Inside), [0, 0, 1, 1, 2, 2, 3, 3]);
+        assert_eq!(racks(2).joined_by(Link::Between), [0, 0, 0, 0, 1, 1, 1, 1]);
+        assert_eq!(racks(2).joined_by(Link::Across), [0; 8]);
+        assert_eq!(Groups::every(4, 2).joined_by(Link::Between), [0; 4]);
+        assert_eq!(Groups::together(3).outermost_link(), Link::Inside);
+        assert_eq!(Groups::apart(3).outermost_link(), Link::Between);
     }
 
     #[test]

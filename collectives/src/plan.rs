@@ -10,13 +10,14 @@ use crate::execute::Order;
 use crate::explain::Explanation;
 use crate::groups::Groups;
 use crate::guard::guard;
+use crate::levels::{Levels, LevelsError};
 use crate::schedule::Schedule;
 use crate::select::{AUTO, Choice, Request, select};
 use crate::shared::{self, Shared};
 use crate::table::{Table, TableError};
 use rustc_hash::FxHashMap;
 use spmd::Communicator;
-use spmd::config::{Key, Snapshot, keys};
+use spmd::config::{Key, keys};
 use spmd::element::Signature;
 use spmd::memory::Operation;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -72,7 +73,7 @@ impl Plan {
 /// The plans of a communicator, kept as its attribute.
 #[derive(Debug)]
 pub(crate) struct Plans {
-    groups: Groups,
+    groups: std::result::Result<Groups, LevelsError>,
     table: std::result::Result<Table, TableError>,
     /// Made in the first blocking call; none where ranks share no memory.
     shared: OnceLock<Option<Shared>>,
@@ -95,7 +96,9 @@ impl Plans {
             shared::has(*collective) && (forced == AUTO || forced == shared::NAME)
         };
         let may_share = Collective::ALL.into_iter().filter(lets).collect();
-        Plans { groups: groups(comm), table, shared: OnceLock::new(), may_share, kept: Mutex::default() }
+        let names = comm.hosts().iter().map(|host| host.group.as_deref());
+        let groups = of_levels(comm, |levels| levels.check(names)).map(|()| groups(comm));
+        Plans { groups, table, shared: OnceLock::new(), may_share, kept: Mutex::default() }
     }
 
     /// The memory that the ranks share, which the first blocking call makes, whatever it is: so all ranks do.
@@ -135,7 +138,8 @@ impl Plans {
 
     fn make(&self, comm: &Communicator, wanted: Wanted) -> Result<Plan> {
         let Wanted { collective, root, elements, element_bytes, commutative, .. } = wanted;
-        let (rank, size, groups, snapshot) = (comm.rank(), comm.size(), &self.groups, comm.snapshot());
+        let (rank, size, snapshot) = (comm.rank(), comm.size(), comm.snapshot());
+        let groups = self.groups.as_ref().map_err(Clone::clone)?;
         let table = self.table.as_ref().map_err(Clone::clone)?;
         let request = Request { collective, groups, elements, element_bytes, commutative };
         let forced = match snapshot.get(key(collective)) {
@@ -178,23 +182,15 @@ fn to_usize(value: u64) -> usize {
 
 /// The groups of a communicator's ranks, as the configuration says.
 pub(crate) fn groups(comm: &Communicator) -> Groups {
-    let (size, snapshot): (usize, &Snapshot) = (comm.size(), comm.snapshot());
-    let width = to_usize(snapshot.get(keys::COLLECTIVES_GROUP_SIZE));
-    if width > 0 {
-        return Groups::every(size, width);
-    }
-    match snapshot.get(keys::COLLECTIVES_GROUPS).as_str() {
-        // Still near each other or not, which is what messages cost.
-        "none" if (0..size).all(|rank| comm.host_of(rank) == comm.host_of(0)) => Groups::together(size),
-        "none" => Groups::apart(size),
-        "group" => Groups::by_label((0..size).map(|rank| {
-            let host = comm.host_of(rank);
-            // A host without a group is one of its own.
-            let group = comm.hosts()[host].group.as_deref();
-            (group, group.is_none().then_some(host))
-        })),
-        _ => Groups::by_label((0..size).map(|rank| comm.host_of(rank))),
-    }
+    let hosts: Vec<usize> = (0..comm.size()).map(|rank| comm.host_of(rank)).collect();
+    of_levels(comm, |levels| levels.divide(&hosts, |host| comm.hosts()[host].group.as_deref()))
+}
+
+/// What the configuration says about groups.
+fn of_levels<R>(comm: &Communicator, then: impl FnOnce(Levels<'_>) -> R) -> R {
+    let (words, width) =
+        (comm.snapshot().get(keys::COLLECTIVES_GROUPS), comm.snapshot().get(keys::COLLECTIVES_GROUP_SIZE));
+    then(Levels { words: &words, width: to_usize(width) })
 }
 
 /// The configuration key that forces an algorithm.

@@ -1,11 +1,11 @@
-//! What schedules cost on a model of a network: each rank with a port and a processor, and a port that each group of
-//! ranks shares for what goes to other groups.
+//! What schedules cost on a model of a network: each rank with a port and a processor, a port that each group of ranks (a
+//! host) shares for what goes to other groups, and where it is known one that each group of groups (a rack) shares.
 //!
 //! The model is that of LogGP in four constants. A message of n bytes keeps the sender's port busy for
 //! `overhead + n * per_byte`, reaches the receiver `latency` later and keeps its port busy as long; reductions and
 //! copies keep the processor busy. Knows schedules, neither operators nor collectives.
 
-use crate::groups::Groups;
+use crate::groups::{Groups, Link};
 use crate::schedule::{Action, Schedule};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -41,13 +41,16 @@ impl Model {
     }
 }
 
-/// What messages cost inside a group of ranks (a host) and between groups.
+/// What messages cost inside a group of ranks (a host), between groups, and between groups of groups (racks).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Network {
     /// Messages between ranks of one group.
     pub inside: Model,
     /// Messages between groups.
     pub between: Model,
+    /// Messages between groups of groups. The time of a byte is that in the port that such a group shares, which may be
+    /// shorter than in the ports of its groups; `None`: not known, they cost what those between groups do.
+    pub across: Option<Model>,
 }
 
 impl Network {
@@ -56,17 +59,28 @@ impl Network {
     pub const ASSUMED: Network = Network {
         inside: Model { latency: 4e-7, overhead: 2e-7, per_byte: 1.25e-10, per_byte_reduced: 1e-10 },
         between: Model::ASSUMED,
+        across: None,
     };
 
     /// A network of equal links.
     #[must_use]
     pub const fn flat(model: Model) -> Network {
-        Network { inside: model, between: model }
+        Network { inside: model, between: model, across: None }
+    }
+
+    /// One message alone on such a link: the slowest of the ports that it passes sets the pace.
+    #[must_use]
+    pub fn model(&self, link: Link) -> Model {
+        match (link, self.across) {
+            (Link::Inside, _) => self.inside,
+            (Link::Across, Some(across)) => Model { per_byte: across.per_byte.max(self.between.per_byte), ..across },
+            (Link::Between | Link::Across, _) => self.between,
+        }
     }
 
     /// The model of the widest messages that so divided ranks send.
-    pub(crate) fn outermost(&self, groups: &Groups) -> &Model {
-        if groups.count() == 1 { &self.inside } else { &self.between }
+    pub(crate) fn outermost(&self, groups: &Groups) -> Model {
+        self.model(groups.outermost_link())
     }
 }
 
@@ -115,12 +129,12 @@ pub fn price(schedules: &[Schedule], element_bytes: usize, network: &Network, gr
         }
     }
     let mut finish = 0.0f64;
-    // When each port is free: those of the ranks, and behind them those that the ranks of a group share.
-    let mut sends = vec![0.0f64; ranks.len() + groups.count()];
+    // When each port is free: those of the ranks, and behind them those that the ranks of a group share, and those that
+    // groups of groups share.
+    let (hosts, racks) = (groups.joined_by(Link::Inside), groups.joined_by(Link::Between));
+    let mut sends = vec![0.0f64; 3 * ranks.len()];
     let mut receives = sends.clone();
-    let port = |rank: usize, &(source, destination, _): &(usize, usize, u32)| {
-        if groups.of(source) == groups.of(destination) { rank } else { groups.size() + groups.of(rank) }
-    };
+    let size = ranks.len();
     // At the same time earlier steps go first, on whatever rank: ports serve chunks in turn.
     while let Some(Reverse((Instant(now), complete, step, rank))) = queue.pop() {
         if complete {
@@ -147,12 +161,27 @@ pub fn price(schedules: &[Schedule], element_bytes: usize, network: &Network, gr
         };
         let (source, destination, _) = key;
         let (sent, received) = if rank == source { (step, other) } else { (other, step) };
-        let model = if groups.of(source) == groups.of(destination) { &network.inside } else { &network.between };
-        let (from, to) = (port(source, &key), port(destination, &key));
-        let start = now.max(sends[from]).max(receives[to] - model.latency);
-        let busy = model.overhead + bytes(length) * model.per_byte;
+        let link = match (hosts[source] == hosts[destination], racks[source] == racks[destination]) {
+            (true, _) => Link::Inside,
+            (_, true) => Link::Between,
+            _ => Link::Across,
+        };
+        let model = network.model(link);
+        let port = |rank: usize| if link == Link::Inside { rank } else { size + hosts[rank] };
+        let (from, to) = (port(source), port(destination));
+        let (out, into) = (2 * size + racks[source], 2 * size + racks[destination]);
+        let mut start = now.max(sends[from]).max(receives[to] - model.latency);
+        let bytes = bytes(length);
+        let (mut busy, mut shared) = (model.overhead + bytes * model.per_byte, 0.0);
+        if let Some(across) = network.across.filter(|_| link == Link::Across) {
+            start = start.max(sends[out]).max(receives[into] - model.latency);
+            (busy, shared) = (model.overhead + bytes * network.between.per_byte, bytes * across.per_byte);
+            sends[out] = start + shared;
+            receives[into] = start + shared + model.latency;
+        }
         sends[from] = start + busy;
         receives[to] = start + busy + model.latency;
+        let busy = busy.max(shared);
         queue.push(Reverse((Instant(start + busy), true, sent, source)));
         queue.push(Reverse((Instant(start + busy + model.latency), true, received, destination)));
     }

@@ -87,7 +87,7 @@ pub fn select(request: &Request<'_>, forced: &str, table: &Table) -> Result<Choi
         why,
     };
     if forced == AUTO {
-        let rule = table.rule(collective, size, groups.count(), bytes, commutative);
+        let rule = table.rule(collective, groups, bytes, commutative);
         let ruled = rule.and_then(|rule| Some((rule, legal().find(|algorithm| algorithm.name == rule.algorithm)?)));
         if let Some((rule, algorithm)) = ruled {
             let elements = |bytes: usize| (bytes / element_bytes.max(1)).max(1);
@@ -162,6 +162,7 @@ pub enum SelectionError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::groups::Link;
 
     fn all_reduce(groups: &Groups, elements: usize, commutative: bool) -> Request<'_> {
         Request { collective: Collective::AllReduce, groups, elements, element_bytes: 4, commutative }
@@ -208,7 +209,10 @@ mod tests {
         let in_turn = |size: usize| Groups::by_label((0..size).map(|rank| rank % 3));
         for collective in Collective::ALL.into_iter().filter(|collective| collective.reduces()) {
             for size in 1..100 {
-                for groups in [Groups::together(size), Groups::apart(size), Groups::every(size, 8), in_turn(size)] {
+                let racks = Groups::every(size, 4).within((0..size).map(|rank| rank / 12), Link::Between).unwrap();
+                let dealt = Groups::every(size, 4).within((0..size).map(|rank| rank / 4 % 2), Link::Between).unwrap();
+                let flat = [Groups::together(size), Groups::apart(size), Groups::every(size, 8), in_turn(size)];
+                for groups in flat.into_iter().chain([racks, dealt]) {
                     for power in (0..28).step_by(3) {
                         let request = Request { collective, ..all_reduce(&groups, 1 << power, false) };
                         let algorithm = select(&request, AUTO, &Table::default()).unwrap().algorithm;

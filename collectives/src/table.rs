@@ -7,6 +7,7 @@
 mod tests;
 
 use crate::algorithms::Collective;
+use crate::groups::Groups;
 use crate::price::{Model, Network};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -18,9 +19,13 @@ use std::ops::RangeInclusive;
 /// ```text
 /// network inside latency=4e-7 overhead=2e-7 byte=1.25e-10 reduced=1e-10
 /// network between latency=5e-6 overhead=5e-7 byte=5e-10 reduced=1e-10
+/// network across latency=1e-5 overhead=5e-7 byte=2.5e-10 reduced=1e-10
 /// memory bandwidth=2e10
 /// rule all_reduce ranks=96 groups=12 bytes=8193..65536 operator=commutative algorithm=two_hop_ring segment=16384 chunk=262144 leaders=1 predicted=1.4e-2 measured=1.3e-2
 /// ```
+///
+/// `across` is between groups of groups, as racks of hosts, if that is known; a rule for ranks that are so divided has the
+/// number of groups on each level, as `groups=12,3`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
     /// The constants of the cost formulas.
@@ -45,8 +50,8 @@ pub struct Rule {
     pub collective: Collective,
     /// The number of ranks.
     pub ranks: usize,
-    /// The number of groups of ranks.
-    pub groups: usize,
+    /// The number of groups of ranks, and of each level above.
+    pub groups: Vec<usize>,
     /// Bytes of a rank: see [`Collective`].
     pub bytes: RangeInclusive<usize>,
     /// Operators that it is for.
@@ -116,7 +121,8 @@ impl Table {
                 let place = match words.next() {
                     Some("inside") => &mut self.network.inside,
                     Some("between") => &mut self.network.between,
-                    _ => return Err("network inside or network between".into()),
+                    Some("across") => self.network.across.insert(Model::ASSUMED),
+                    _ => return Err("network inside, network between or network across".into()),
                 };
                 let words = Words::new(words)?;
                 *place = Model {
@@ -145,17 +151,11 @@ impl Table {
 
     /// The rule for a call, if there is one.
     #[must_use]
-    pub fn rule(
-        &self,
-        collective: Collective,
-        ranks: usize,
-        groups: usize,
-        bytes: usize,
-        commutative: bool,
-    ) -> Option<&Rule> {
+    pub fn rule(&self, collective: Collective, groups: &Groups, bytes: usize, commutative: bool) -> Option<&Rule> {
+        let (ranks, counts) = (groups.size(), groups.counts());
         self.rules.iter().find(|rule| {
             rule.collective == collective
-                && (rule.ranks, rule.groups) == (ranks, groups)
+                && (rule.ranks, &rule.groups) == (ranks, &counts)
                 && rule.bytes.contains(&bytes)
                 && (commutative || rule.operator == OperatorClass::Any)
         })
@@ -175,7 +175,7 @@ impl Rule {
         let rule = Rule {
             collective,
             ranks: words.count("ranks")?,
-            groups: words.count("groups")?,
+            groups: words.counts("groups")?,
             bytes: from..=to,
             operator: match words.text("operator")? {
                 "any" => OperatorClass::Any,
@@ -195,7 +195,9 @@ impl Rule {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, model) in [("inside", self.network.inside), ("between", self.network.between)] {
+        let Network { inside, between, across } = self.network;
+        let known = [("inside", Some(inside)), ("between", Some(between)), ("across", across)];
+        for (name, model) in known.into_iter().filter_map(|(name, model)| Some((name, model?))) {
             let Model { latency, overhead, per_byte, per_byte_reduced } = model;
             writeln!(
                 f,
@@ -212,6 +214,7 @@ impl fmt::Display for Table {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Rule { collective, ranks, groups, bytes, operator, algorithm, segment, chunk, leaders, .. } = self;
+        let groups = groups.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         write!(
             f,
             "rule {collective} ranks={ranks} groups={groups} bytes={}..{} operator={} algorithm={algorithm} \
@@ -223,6 +226,11 @@ impl fmt::Display for Rule {
             self.measured
         )
     }
+}
+
+/// A whole number above 0.
+fn count(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|number| *number > 0)
 }
 
 /// The words `NAME=VALUE` of an entry.
@@ -245,8 +253,13 @@ impl<'a> Words<'a> {
 
     fn count(&self, name: &str) -> Result<usize, String> {
         let text = self.text(name)?;
-        let number = text.parse().ok().filter(|number| *number > 0);
-        number.ok_or_else(|| format!("{name}={text}: a whole number above 0"))
+        count(text).ok_or_else(|| format!("{name}={text}: a whole number above 0"))
+    }
+
+    fn counts(&self, name: &str) -> Result<Vec<usize>, String> {
+        let text = self.text(name)?;
+        let counts = text.split(',').map(count).collect::<Option<_>>();
+        counts.ok_or_else(|| format!("{name}={text}: whole numbers above 0, separated by commas"))
     }
 
     fn number(&self, name: &str) -> Result<f64, String> {

@@ -94,7 +94,7 @@ impl Trial {
         Rule {
             collective,
             ranks: groups.size(),
-            groups: groups.count(),
+            groups: groups.counts(),
             bytes,
             operator: match algorithm.keeps_rank_order(groups) {
                 true => OperatorClass::Any,

@@ -1,11 +1,11 @@
 //! Algorithms compose: larger ones are written out of smaller ones, and chunks overlap by dependencies alone.
 
-use spmd_collectives::algorithms::{Collective, all_reduce, broadcast, reduce};
+use spmd_collectives::algorithms::{Collective, Parameters, Shape, all_reduce, broadcast, reduce};
 use spmd_collectives::check::{self, Task};
 use spmd_collectives::compose::{Blocks, Builder, Group};
-use spmd_collectives::groups::Groups;
+use spmd_collectives::groups::{Groups, Link};
 use spmd_collectives::price::{Model, Network, price};
-use spmd_collectives::schedule::{Schedule, Slice};
+use spmd_collectives::schedule::{Action, Schedule, Slice};
 
 /// How many chunks may be on their way at once.
 const DEPTH: usize = 2;
@@ -63,4 +63,45 @@ fn a_composition_that_reads_outside_its_buffers_is_refused() {
     let mut b = Builder::new(0, 2, 0, 4);
     all_reduce::ring(&mut b, &Group::all(0, 2), Slice::output(1, 4), 1);
     assert!(b.finish().is_err());
+}
+
+/// Elements that ranks send from one rack to another, and the number of those messages.
+fn between_racks(groups: &Groups, racks: &Groups, collective: Collective, name: &str, chunk: usize) -> (usize, usize) {
+    let algorithm = collective.algorithms().iter().find(|algorithm| algorithm.name == name).unwrap();
+    let parameters = Parameters { chunk, ..Parameters::WHOLE };
+    let (mut elements, mut messages) = (0, 0);
+    for rank in 0..groups.size() {
+        let shape = Shape { rank, size: groups.size(), root: 0, elements: 240, groups, parameters };
+        for step in algorithm.schedule(&shape).unwrap().steps() {
+            match step.action {
+                Action::Send { peer, from } if racks.of(peer) != racks.of(rank) => {
+                    (elements, messages) = (elements + from.length, messages + 1);
+                }
+                _ => {}
+            }
+        }
+    }
+    (elements, messages)
+}
+
+#[test]
+fn what_leaves_a_rack_leaves_it_once_for_all_hosts_in_it_on_three_levels() {
+    // Six hosts of four ranks, dealt out to two racks in turn, as a scheduler may give them.
+    let (hosts, racks) = (Groups::every(24, 4), Groups::by_label((0..24).map(|rank| rank / 4 % 2)));
+    let three = hosts.clone().within((0..24).map(|rank| rank / 4 % 2), Link::Between).unwrap();
+    for (collective, name, chunk, expected) in [
+        (Collective::Barrier, "two_hop", 240, (0, 2)),
+        (Collective::Broadcast, "two_hop", 240, (240, 1)),
+        (Collective::Reduce, "two_hop", 240, (240, 1)),
+        (Collective::Reduce, "two_hop_chain", 24, (240, 10)),
+        // Both ways, whoever leads.
+        (Collective::AllReduce, "two_hop", 240, (480, 2)),
+        (Collective::AllReduce, "two_hop", 24, (480, 60)),
+        (Collective::AllReduce, "two_hop_ring", 24, (480, 120)),
+    ] {
+        let found = between_racks(&three, &racks, collective, name, chunk);
+        assert_eq!(found, expected, "{collective} {name}, chunks of {chunk}");
+        let (elements, messages) = between_racks(&hosts, &racks, collective, name, chunk);
+        assert!(messages > expected.1 && elements >= expected.0, "{collective} {name}: {messages} on two levels");
+    }
 }

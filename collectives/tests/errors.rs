@@ -155,3 +155,21 @@ fn errors_become_errors_of_the_runtime_with_their_text() {
         assert!(error.to_string().contains("broadcast with root 5"), "{error}");
     });
 }
+
+#[test]
+fn levels_of_groups_that_there_are_not_are_an_error_of_the_first_call() {
+    let first = |settings: &[(&str, &str)]| {
+        let cluster = settings.iter().fold(Cluster::new(4).hosts(2), |cluster, (key, value)| cluster.set(key, value));
+        cluster.run(|world| world.communicator().all_reduce(&mut [1], Sum)).unwrap()
+    };
+    for result in first(&[("collectives.groups", "host,group")]) {
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::Levels(_)) && error.to_string().contains("group=NAME"), "{error}");
+    }
+    for result in first(&[("collectives.groups", "host,2"), ("collectives.group_size", "2")]) {
+        let error = result.unwrap_err();
+        assert!(error.to_string().contains("collectives.group_size = 2: one says several levels"), "{error}");
+    }
+    let wrong = Cluster::new(2).set("collectives.groups", "group,host").run(|_| ()).unwrap_err().to_string();
+    assert!(wrong.contains("write `host` before `group`"), "{wrong}");
+}

@@ -15,7 +15,7 @@ use bodies::every_collective;
 use spmd::World;
 use spmd::local::Cluster;
 use spmd_collectives::algorithms::{Algorithm, Collective, Restriction};
-use spmd_collectives::groups::Groups;
+use spmd_collectives::groups::{Groups, Link};
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -79,8 +79,15 @@ fn once(
     let mut cluster = Cluster::new(size)
         .set("transport.allow", transport)
         .set("faulty.seed", faults)
-        .set("collectives.group_size", &groups.widths().1.to_string())
         .set("collectives.leaders", &(1 + now % 2).to_string());
+    if groups.above().is_some() {
+        let widths: Vec<String> = groups.levels().map(|level| level.widths().1.to_string()).collect();
+        // Several chunks in every other turn.
+        let chunk = if now.is_multiple_of(2) { "0" } else { "4096" };
+        cluster = cluster.set("collectives.groups", &widths.join(",")).set("collectives.chunk_bytes", chunk);
+    } else {
+        cluster = cluster.set("collectives.group_size", &groups.widths().1.to_string());
+    }
     for collective in Collective::ALL {
         cluster = cluster.set(&format!("collectives.{collective}"), name(collective, groups, now));
     }
@@ -94,11 +101,12 @@ fn once(
     bits.into_iter().flatten().collect()
 }
 
-/// All ranks in one group, and for some numbers of ranks groups of three.
+/// All ranks in one group, and for some numbers of ranks groups of three, and pairs in larger groups of two.
 fn divisions(size: usize) -> Vec<Groups> {
     let mut divisions = vec![Groups::together(size)];
     if [4, 5, 8, 13, 17].contains(&size) {
         divisions.push(Groups::every(size, 3));
+        divisions.extend((size > 4).then(|| nested(size, 2, 2)));
     }
     divisions
 }
@@ -118,6 +126,24 @@ fn every_algorithm_gives_the_reference_s_result_on_a_few_ranks_and_transports_in
                 let ways = ways(&groups, now);
                 once(ways[(size + now) % ways.len()], &groups, now, &lengths, &[0, size - 1]);
             }
+        }
+    }
+}
+
+/// Groups of `inner` ranks, in larger ones of `outer` groups.
+fn nested(size: usize, inner: usize, outer: usize) -> Groups {
+    Groups::every(size, inner).within((0..size).map(|rank| rank / (inner * outer)), Link::Between).unwrap()
+}
+
+#[test]
+fn three_levels_give_the_reference_s_result_on_a_few_ranks_and_transports_in_turn() {
+    for (turn, groups) in [nested(5, 2, 2), nested(8, 2, 2), nested(13, 2, 3), nested(12, 4, 2)].into_iter().enumerate()
+    {
+        for now in 0..turns(&groups) - 1 {
+            let size = groups.size();
+            let ways = ways(&groups, now);
+            // The longest is enough for a share each.
+            once(ways[(turn + now) % ways.len()], &groups, now, &[0, 1, size + 1, 3 * 1024 + 5], &[0, size - 1]);
         }
     }
 }

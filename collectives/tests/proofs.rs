@@ -4,7 +4,7 @@ use spmd_collectives::algorithms::varied::{self, Cuts};
 use spmd_collectives::algorithms::{Algorithm, Collective, Parameters, Restriction};
 use spmd_collectives::check::{self, Task};
 use spmd_collectives::compose::{Builder, Group};
-use spmd_collectives::groups::Groups;
+use spmd_collectives::groups::{Groups, Link};
 use spmd_collectives::schedule::Schedule;
 
 /// Element counts around the borders where blocks become empty or uneven.
@@ -18,15 +18,25 @@ fn counts(size: usize) -> Vec<usize> {
 /// Proves the algorithms of a collective that are made for such groups: those in two hops where there are two levels,
 /// the others where there is one.
 fn prove(collective: Collective, groups: &Groups, counts: &[usize], leaders: usize) {
-    let size = groups.size();
+    let roots = if collective.is_rooted() { groups.size() } else { 1 };
+    prove_at(collective, groups, counts, leaders, 0..roots);
+}
+
+/// The same for these roots.
+fn prove_at(
+    collective: Collective,
+    groups: &Groups,
+    counts: &[usize],
+    leaders: usize,
+    roots: impl IntoIterator<Item = usize> + Clone,
+) {
     // Small pieces, and chunks of several, the last of them shorter.
     let parameters = Parameters { segment: 2, chunk: 5, leaders, fan_in: usize::MAX };
     let in_two_hops = |algorithm: &&Algorithm| algorithm.restrictions.contains(&Restriction::TwoLevels);
     let meant = |algorithm: &&Algorithm| in_two_hops(algorithm) == groups.are_two_levels();
     let legal = |algorithm: &&Algorithm| algorithm.forbidden(groups, true).is_none();
     for algorithm in collective.algorithms().iter().filter(meant).filter(legal) {
-        let roots = if collective.is_rooted() { size } else { 1 };
-        for root in 0..roots {
+        for root in roots.clone() {
             for &elements in counts {
                 let proof = check::algorithm(collective, algorithm, groups, elements, root, parameters);
                 let name = algorithm.name;
@@ -82,6 +92,60 @@ fn two_hops_are_proved_for_groups_of_all_kinds_and_several_leaders() {
                 prove(collective, &groups, &[0, 1, 7], leaders);
             }
         }
+    }
+}
+
+/// Groups of `inner` neighbours, and `outer` of these in each larger one.
+fn nested(size: usize, inner: usize, outer: usize) -> Groups {
+    Groups::every(size, inner).within((0..size).map(|rank| rank / (inner * outer)), Link::Between).unwrap()
+}
+
+/// Groups of groups: runs of equal and of unequal length, groups of one, three levels of them, and ranks and groups dealt
+/// out in turn.
+fn nestings(size: usize) -> Vec<Groups> {
+    let shapes = [(1, 2), (1, 3), (2, 2), (2, 3), (3, 2), (4, 2)];
+    let mut nestings: Vec<Groups> = shapes.map(|(inner, outer)| nested(size, inner, outer)).into();
+    nestings.push(nested(size, 2, 2).within((0..size).map(|rank| rank / 8), Link::Across).unwrap());
+    nestings.push(nested(size, 1, 2).within((0..size).map(|rank| rank / 6), Link::Across).unwrap());
+    let first_alone = Groups::every(size, 2).within((0..size).map(|rank| rank > 1), Link::Between);
+    nestings.push(first_alone.unwrap());
+    let dealt = Groups::by_label((0..size).map(|rank| rank % 4));
+    nestings.push(dealt.within((0..size).map(|rank| rank % 2), Link::Between).unwrap());
+    nestings.push(Groups::every(size, 2).within((0..size).map(|rank| rank / 2 % 2), Link::Between).unwrap());
+    nestings.retain(|groups| groups.above().is_some() && groups.are_two_levels());
+    nestings
+}
+
+#[test]
+fn three_levels_and_more_are_proved_for_groups_of_all_kinds_up_to_17_ranks() {
+    let mut kinds = 0;
+    for collective in [Collective::Barrier, Collective::Broadcast, Collective::Reduce, Collective::AllReduce] {
+        for groups in (1..=17).flat_map(nestings) {
+            kinds += 1;
+            for leaders in if collective == Collective::AllReduce { 1..=3 } else { 1..=1 } {
+                // In up to five chunks, so that all members of larger groups lead in turn.
+                let counts = &[0, 1, 23];
+                match groups.size() {
+                    size if size > 6 && collective.is_rooted() => {
+                        prove_at(collective, &groups, counts, leaders, [0, size / 2, size - 1]);
+                    }
+                    _ => prove(collective, &groups, counts, leaders),
+                }
+            }
+        }
+    }
+    assert!(kinds > 400, "{kinds}");
+}
+
+#[test]
+fn three_levels_are_proved_for_96_ranks_on_12_hosts_in_3_racks_and_for_64_in_unequal_ones() {
+    let racks = Groups::every(64, 8).within((0..64).map(|rank| rank < 40), Link::Between).unwrap();
+    for groups in [nested(96, 8, 4), racks, nested(60, 4, 4)] {
+        for collective in [Collective::Barrier, Collective::AllReduce] {
+            prove(collective, &groups, &[23], 2);
+        }
+        prove_at(Collective::Reduce, &groups, &[23], 1, [0, 37]);
+        prove_at(Collective::Broadcast, &groups, &[23], 1, [0, 37]);
     }
 }
 

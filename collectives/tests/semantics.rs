@@ -145,3 +145,20 @@ fn what_is_done_in_place_is_what_is_done_into_another_buffer() {
         });
     }
 }
+
+#[test]
+fn on_hosts_in_racks_all_is_right_also_in_rank_order() {
+    // Six hosts of two ranks, two of them a rack, over TCP; racks of unequal size the second time.
+    for levels in ["host,2", "host,4"] {
+        let cluster = Cluster::new(12)
+            .hosts(6)
+            .set("collectives.groups", levels)
+            .set("collectives.chunk_bytes", "2KiB")
+            .set("collectives.barrier", "two_hop")
+            .set("collectives.broadcast", "two_hop")
+            .set("collectives.reduce", "two_hop")
+            .set("collectives.all_reduce", "two_hop");
+        let keeps_order = |collective| matches!(collective, Collective::Reduce | Collective::AllReduce);
+        cluster.run(|world| every_collective(&world.communicator(), &[0, 1, 1025], &[0, 7], keeps_order)).unwrap();
+    }
+}

@@ -5,6 +5,7 @@
 use crate::exit::{ExitCode, Failure};
 use spmd::bootstrap::messages::Bytes;
 use spmd::config::{self, CommandLineSetting, Layers, Snapshot, Value, keys};
+use spmd_collectives::levels::Levels;
 use spmd_collectives::table::Table;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -55,6 +56,17 @@ fn tuning_table(path: &str) -> Result<CommandLineSetting, Failure> {
     let table = Table::parse(&text).map_err(|error| wrong(error.to_string()))?;
     let value = table.to_string().trim_end().replace('\n', ";");
     Ok(CommandLineSetting { option: format!("table {path}"), key: keys::COLLECTIVES_TABLE.name.into(), value })
+}
+
+/// Whether a job on hosts of these groups (the hostfile's `group=`) has the levels of groups that collectives are to use:
+/// said here, before ranks start, and not first by their first collective.
+///
+/// # Errors
+/// It does not: what is missing, and what to write.
+pub fn check_levels<'a>(snapshot: &Snapshot, groups: impl IntoIterator<Item = Option<&'a str>>) -> Result<(), Failure> {
+    let width = usize::try_from(snapshot.get(keys::COLLECTIVES_GROUP_SIZE)).unwrap_or(usize::MAX);
+    let levels = Levels { words: &snapshot.get(keys::COLLECTIVES_GROUPS), width };
+    levels.check(groups).map_err(|error| Failure::new(ExitCode::Data, error.to_string()))
 }
 
 /// What identifies a configuration file's content.

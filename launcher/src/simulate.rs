@@ -27,7 +27,8 @@ pub fn run(options: &SimulateOptions) -> Result<String, Failure> {
         Question { collective, ranks: size(options.ranks), width: size(options.group), bytes: options.bytes };
     let fixed = Fixed {
         algorithm: options.algorithm.as_deref(),
-        group: options.grouping.map(size),
+        group: options.grouping.map(|grouping| grouping.ranks),
+        above: options.grouping.and_then(|grouping| grouping.above),
         leaders: options.leaders.map(size),
         chunk: options.chunk,
         segment: options.segment,
@@ -93,6 +94,11 @@ fn bottleneck(outcome: &Outcome) -> String {
     format!("{part} {:.0} %{lost}", share * 100.0)
 }
 
+/// Ranks of a group, and how many of these a larger one has.
+fn groups(way: &Way) -> String {
+    if way.above > 1 { format!("{},{}", way.group, way.above) } else { way.group.to_string() }
+}
+
 fn text(options: &SimulateOptions, found: &Sweep) -> String {
     let SimulateOptions { ranks, group, collective, .. } = options;
     let mut text = format!(
@@ -108,7 +114,8 @@ fn text(options: &SimulateOptions, found: &Sweep) -> String {
     );
     let longest = found.ways.iter().take(options.show).map(|(_, outcome)| outcome.seconds).fold(0.0, f64::max);
     for (way, outcome) in found.ways.iter().take(options.show) {
-        let Way { algorithm, group, leaders, chunk: bytes, segment } = way;
+        let Way { algorithm, leaders, chunk: bytes, segment, .. } = way;
+        let group = groups(way);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 20")]
         let bar = "#".repeat((20.0 * outcome.seconds / longest).round() as usize);
         let _ = writeln!(
@@ -126,9 +133,10 @@ fn text(options: &SimulateOptions, found: &Sweep) -> String {
     let (best, outcome) = &found.ways[0];
     let _ = writeln!(
         text,
-        "\nbest: {} in groups of {}, {} leader{}, chunks of {}, segments of {}: {} ms",
+        "\nbest: {} in groups of {}{}, {} leader{}, chunks of {}, segments of {}: {} ms",
         best.algorithm,
         best.group,
+        if best.above > 1 { format!(" in larger ones of {}", best.above) } else { String::new() },
         best.leaders,
         if best.leaders == 1 { "" } else { "s" },
         chunk(best.chunk),
@@ -148,7 +156,7 @@ fn text(options: &SimulateOptions, found: &Sweep) -> String {
 fn json(options: &SimulateOptions, found: &Sweep) -> String {
     let way = |way: &Way| {
         serde_json::json!({
-            "algorithm": way.algorithm, "group": way.group, "leaders": way.leaders, "chunk_bytes": way.chunk,
+            "algorithm": way.algorithm, "group": way.group, "above": way.above, "leaders": way.leaders, "chunk_bytes": way.chunk,
             "segment_bytes": way.segment,
         })
     };

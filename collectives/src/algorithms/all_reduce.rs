@@ -122,16 +122,18 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
     },
 ];
 
-fn doubling_cost(model: &Model, load: &Load) -> f64 {
+fn doubling_cost(model: &Model, load: &Load<'_>) -> f64 {
     let rounds = load.core_rounds();
     rounds * (load.all_at_once(model).message(load.bytes) + model.reduction(load.bytes)) + load.folding(model)
 }
 
 /// The rounds with most data are those at small distances, inside the groups.
-fn rabenseifner_cost(model: &Model, load: &Load) -> f64 {
+fn rabenseifner_cost(model: &Model, load: &Load<'_>) -> f64 {
     let part = |ranks: f64| load.bytes * (ranks - 1.0) / ranks;
     let moved = if load.runs || load.width == 1.0 {
-        part(load.width) * load.inside.per_byte + part(load.groups) * model.per_byte
+        let between = load.racks.map_or(*model, |racks| racks.between);
+        let shared = load.racks.map_or(0.0, |racks| part(racks.count) * racks.port);
+        part(load.width) * load.inside.per_byte + part(load.groups) * between.per_byte + shared
     } else {
         part(load.size) * load.width * model.per_byte
     };
@@ -140,40 +142,64 @@ fn rabenseifner_cost(model: &Model, load: &Load) -> f64 {
         + load.folding(model)
 }
 
-fn ring_cost(model: &Model, load: &Load) -> f64 {
+fn ring_cost(model: &Model, load: &Load<'_>) -> f64 {
     let block = load.bytes / load.size;
     2.0 * load.neighbours(model, block) + (load.size - 1.0) * model.reduction(block)
 }
 
 /// Segments of all data: one of a block takes a link four times as long as what a message costs whatever its length.
-fn ring_segments(model: &Model, load: &Load) -> f64 {
+fn ring_segments(model: &Model, load: &Load<'_>) -> f64 {
     (load.bytes * model.per_byte / (4.0 * (model.latency + model.overhead))).max(load.size)
 }
 
 /// A round waits for one segment of the block before, and each segment costs its overhead; all but the last reduction of a
 /// block overlap.
-fn segmented_ring_cost(model: &Model, load: &Load) -> f64 {
+fn segmented_ring_cost(model: &Model, load: &Load<'_>) -> f64 {
     let (block, segments) = (load.bytes / load.size, ring_segments(model, load) / load.size);
     let overheads = 2.0 * (load.size - 1.0) * (segments - 1.0) * model.overhead;
     2.0 * load.neighbours(model, block) + overheads + (load.size - 1.0) * model.reduction(block / segments)
 }
 
 /// Chunks as the stages want them; between the groups their blocks in segments.
-fn ring_in_two_hops(model: &Model, load: &Load) -> Pieces {
+fn ring_in_two_hops(model: &Model, load: &Load<'_>) -> Pieces {
     let chunks = two_hop_stages(model, load, ring_cost).pieces(load.bytes);
     Pieces { segments: ring_segments(model, &load.of_leaders()).max(chunks), chunks }
 }
 
-/// Into the leaders, between them, out of them.
-fn two_hop_stages(model: &Model, load: &Load, between: fn(&Model, &Load) -> f64) -> Pipeline<impl Fn(f64) -> [f64; 3]> {
-    let (model, inside, leaders, rounds) = (*model, load.inside, load.of_leaders(), load.width.log2().ceil());
-    Pipeline(move |bytes| {
-        [
-            rounds * (inside.message(bytes) + inside.reduction(bytes)),
-            between(&model, &leaders.of_bytes(bytes)),
-            rounds * inside.message(bytes),
-        ]
+/// Into the leaders, between them, out of them. What is done on levels above passes the links of the leaders one after the
+/// other and is one stage: there all members of a group lead, each its share, if that is worth it.
+fn two_hop_stages(
+    model: &Model,
+    load: &Load<'_>,
+    between: fn(&Model, &Load<'_>) -> f64,
+) -> Pipeline<impl Fn(f64, bool) -> [f64; 3]> {
+    let (model, load, leaders) = (*model, *load, load.of_leaders());
+    Pipeline(move |bytes, is_cut| {
+        let tree = |width: f64, inside: Model, bytes: f64| {
+            let (rounds, message) = (width.log2().ceil(), inside.message(bytes));
+            [rounds * (message + inside.reduction(bytes)), rounds * message]
+        };
+        let (mut above, mut leading, mut share) = (0.0, 1.0, bytes);
+        for (width, inside) in load.levels().skip(1) {
+            if width > 1.0 && is_shared(share, width, is_cut) {
+                (leading, share) = (leading * width, share / width);
+                above += (width - 1.0) * (2.0 * inside.message(share) + inside.reduction(share));
+            } else {
+                above += tree(width, inside, share).iter().sum::<f64>();
+            }
+        }
+        // All of them pass the port of their rack at once.
+        let port = load.racks.map_or(0.0, |racks| racks.port);
+        let model = Model { per_byte: model.per_byte.max(leading * port), ..model };
+        let [into, out_of] = tree(load.width, load.inside, bytes);
+        [into, above + between(&model, &leaders.of_bytes(share)), out_of]
     })
+}
+
+/// As [`two_hop`](super::two_hop) decides, for elements of four bytes.
+fn is_shared(bytes: f64, width: f64, is_cut: bool) -> bool {
+    const SHARE: f64 = (4 * super::two_hop::SHARE) as f64;
+    is_cut || bytes >= width * SHARE
 }
 
 fn build_two_hop(shape: &Shape<'_>, between: Between) -> Result<Schedule, ScheduleError> {

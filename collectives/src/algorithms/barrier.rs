@@ -35,7 +35,8 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         source: "a tree inside each group, dissemination between the groups",
         pieces: whole,
         cost: |model, load| {
-            2.0 * load.width.log2().ceil() * load.inside.message(0.0) + load.of_leaders().rounds * model.message(0.0)
+            let inside = load.levels().map(|(width, inside)| width.log2().ceil() * inside.message(0.0));
+            2.0 * inside.sum::<f64>() + load.of_leaders().rounds * model.message(0.0)
         },
         build: |shape| {
             let mut b = Builder::new(shape.rank, shape.size, 0, 0);
@@ -49,22 +50,23 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
 ///
 /// Cost: `2 log2(p) (latency + overhead)`, and `2 (p - 1)` messages, which is what counts where ranks share cores.
 pub fn binomial(b: &mut Builder, group: &Group<'_>) {
-    let reported = up(b, group);
+    let reported = up(b, group, Vec::new());
     down(b, group, reported);
 }
 
-/// The way to position 0; returns what has to be complete before the way back may begin on this rank.
-pub(super) fn up(b: &mut Builder, group: &Group<'_>) -> Vec<StepId> {
+/// The way to position 0, which this rank goes on once `arrived` is complete; returns what has to be complete before the way
+/// back may begin on this rank.
+pub(super) fn up(b: &mut Builder, group: &Group<'_>, mut arrived: Vec<StepId>) -> Vec<StepId> {
     let (rank, size) = (group.rank(), group.size());
-    let arrived: Vec<StepId> = children(rank, size).map(|child| b.receive(group.peer(child), Slice::EMPTY)).collect();
+    arrived.extend(children(rank, size).map(|child| b.receive(group.peer(child), Slice::EMPTY)));
     match parent(rank) {
         Some(parent) => vec![b.send_after(group.peer(parent), Slice::EMPTY, &arrived)],
         None => arrived,
     }
 }
 
-/// The way back, once `reported` is complete.
-pub(super) fn down(b: &mut Builder, group: &Group<'_>, mut reported: Vec<StepId>) {
+/// The way back, once `reported` is complete; returns what has to be complete for all to have entered.
+pub(super) fn down(b: &mut Builder, group: &Group<'_>, mut reported: Vec<StepId>) -> Vec<StepId> {
     let (rank, size) = (group.rank(), group.size());
     if let Some(parent) = parent(rank) {
         reported = vec![b.receive_after(group.peer(parent), Slice::EMPTY, &reported)];
@@ -72,6 +74,7 @@ pub(super) fn down(b: &mut Builder, group: &Group<'_>, mut reported: Vec<StepId>
     for child in children(rank, size).rev() {
         b.send_after(group.peer(child), Slice::EMPTY, &reported);
     }
+    reported
 }
 
 /// In round k everyone tells the rank 2^k further that the 2^k ranks up to itself have entered.

@@ -96,20 +96,30 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
 ];
 
 /// As [`segments`], for the chain of the groups that goes on inside each of them.
-fn two_hop_pieces(model: &Model, load: &Load) -> f64 {
-    let hops = (load.groups - 2.0) * model.per_byte + (load.width - 1.0) * load.inside.per_byte;
-    (hops * load.bytes / (model.latency + model.overhead + load.inside.overhead)).sqrt().floor().max(1.0)
+fn two_hop_pieces(model: &Model, load: &Load<'_>) -> f64 {
+    let mut hops = (load.of_leaders().size - 2.0) * model.per_byte;
+    let mut start = model.latency + model.overhead;
+    for (width, inside) in load.levels().filter(|(width, _)| *width > 1.0) {
+        hops += (width - 1.0) * inside.per_byte;
+        start += inside.overhead;
+    }
+    (hops * load.bytes / start).sqrt().floor().max(1.0)
 }
 
-/// In one piece trees; in several chains, whose first piece goes all the way while a leader's port serves both hops.
-fn two_hop_cost(model: &Model, load: &Load) -> f64 {
-    let pieces = two_hop_pieces(model, load);
-    let (between, inside) = (model.message(load.bytes / pieces), load.inside.message(load.bytes / pieces));
+/// In one piece trees; in several chains, whose first piece goes all the way while a leader's port serves all hops.
+fn two_hop_cost(model: &Model, load: &Load<'_>) -> f64 {
+    let (pieces, leaders) = (two_hop_pieces(model, load), load.of_leaders());
+    let message = |model: &Model| model.message(load.bytes / pieces);
     if pieces < 2.0 {
-        return load.of_leaders().rounds * between + load.width.log2().ceil() * inside;
+        let inside = load.levels().map(|(width, inside)| width.log2().ceil() * message(&inside));
+        return leaders.rounds * message(model) + inside.sum::<f64>();
     }
-    let busy = between - model.latency + inside - load.inside.latency;
-    (load.groups - 1.0) * between + (load.width - 1.0) * inside + (pieces - 1.0) * busy
+    let (mut first, mut busy) = ((leaders.size - 1.0) * message(model), message(model) - model.latency);
+    for (width, inside) in load.levels().filter(|(width, _)| *width > 1.0) {
+        first += (width - 1.0) * message(&inside);
+        busy += message(&inside) - inside.latency;
+    }
+    first + (pieces - 1.0) * busy
 }
 
 /// The root sends to everyone, nearest rank first.
@@ -179,6 +189,6 @@ pub(super) fn pieces(data: Slice, segment: usize) -> impl Iterator<Item = Slice>
 
 /// The number of segments: `sqrt((p - 2) n beta / (latency + overhead))`, at least one. That is best when each message
 /// costs its latency, as with a rendezvous; where latency is hidden more segments would do.
-pub(super) fn segments(model: &Model, load: &Load) -> f64 {
+pub(super) fn segments(model: &Model, load: &Load<'_>) -> f64 {
     ((load.size - 2.0) * load.bytes * model.per_byte / (model.latency + model.overhead)).sqrt().max(1.0)
 }

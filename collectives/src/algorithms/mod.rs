@@ -177,7 +177,7 @@ impl Shape<'_> {
     }
 
     fn two_hop(&self) -> TwoHop<'_> {
-        TwoHop::new(self.groups, self.rank, self.parameters)
+        TwoHop::new(self.groups, self.group(), self.parameters)
     }
 
     /// A builder with the buffers of a collective that works on the output alone.
@@ -214,7 +214,7 @@ pub enum Restriction {
     CommutativeOnly,
     /// It works for 1, 2, 4, 8, … ranks.
     PowerOfTwoSize,
-    /// It needs several groups, and several ranks in one of them.
+    /// It needs several groups, and several ranks in one of them; or the same of groups of groups.
     TwoLevels,
     /// It combines values group by group, which is the order of the ranks where groups are runs of neighbours.
     CommutativeUnlessRuns,
@@ -259,8 +259,8 @@ pub struct Algorithm {
     /// The paper or the program that it comes from.
     pub source: &'static str,
     /// Into how many pieces the model would cut the data.
-    pieces: fn(&Model, &Load) -> Pieces,
-    cost: fn(&Model, &Load) -> f64,
+    pieces: fn(&Model, &Load<'_>) -> Pieces,
+    cost: fn(&Model, &Load<'_>) -> f64,
     build: fn(&Shape<'_>) -> Result<Schedule, ScheduleError>,
 }
 
@@ -291,13 +291,13 @@ impl Algorithm {
     }
 
     /// Seconds that the formula of its documentation gives, on a network. Algorithms that know no groups count every
-    /// message as one between groups, if there are several.
+    /// message as one of the widest that there are, but for the neighbours of rings and trees.
     #[must_use]
     pub fn cost(&self, network: &Network, groups: &Groups, bytes: usize) -> f64 {
         if groups.size() <= 1 {
             return 0.0;
         }
-        (self.cost)(network.outermost(groups), &Load::new(network, groups, bytes))
+        (self.cost)(&network.outermost(groups), &Load::new(network, groups, bytes))
     }
 
     /// What the cost formulas find best on a network: pieces for algorithms that cut the data, else all of it; one leader.
@@ -307,7 +307,7 @@ impl Algorithm {
             return Parameters { segment: elements.max(1), chunk: elements.max(1), ..Parameters::WHOLE };
         }
         let load = Load::new(network, groups, elements.saturating_mul(element_bytes));
-        let Pieces { segments, chunks } = (self.pieces)(network.outermost(groups), &load);
+        let Pieces { segments, chunks } = (self.pieces)(&network.outermost(groups), &load);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A small number, and at least 1.
         let most = |pieces: f64| elements.div_ceil((pieces.round() as usize).max(1)).max(1);
         Parameters { segment: most(segments), chunk: most(chunks), ..Parameters::WHOLE }
@@ -325,7 +325,7 @@ impl fmt::Debug for Algorithm {
 
 /// The numbers of the cost formulas, for two ranks or more.
 #[derive(Clone, Copy, Debug)]
-struct Load {
+struct Load<'a> {
     /// Ranks (p).
     size: f64,
     /// Rounds of doubling that reach all ranks: ⌈log2 p⌉.
@@ -342,13 +342,37 @@ struct Load {
     runs: bool,
     /// What messages and reductions inside a group cost.
     inside: Model,
+    /// The outermost groups, where there is a level above the groups.
+    racks: Option<Racks>,
+    /// Of all levels.
+    divided: &'a Groups,
+    network: &'a Network,
 }
 
-impl Load {
+/// The outermost groups, where they are groups of groups.
+#[derive(Clone, Copy, Debug)]
+struct Racks {
+    /// How many.
+    count: f64,
+    /// Ranks of the largest one.
+    width: f64,
+    /// Messages between the groups of one.
+    between: Model,
+    /// Time of a byte in the port that one shares.
+    port: f64,
+}
+
+impl<'a> Load<'a> {
     // Sizes are far below the 2^53 where this would round.
     #[allow(clippy::cast_precision_loss)]
-    fn new(network: &Network, groups: &Groups, bytes: usize) -> Load {
+    fn new(network: &'a Network, groups: &'a Groups, bytes: usize) -> Load<'a> {
         let size = groups.size();
+        let racks = groups.levels().skip(1).last().map(|racks| Racks {
+            count: racks.count() as f64,
+            width: groups.levels().map(|level| level.widths().1 as f64).product::<f64>().min(size as f64),
+            between: network.model(racks.link()),
+            port: network.across.map_or(0.0, |across| across.per_byte),
+        });
         Load {
             size: size as f64,
             rounds: f64::from(size.next_power_of_two().trailing_zeros()),
@@ -358,22 +382,39 @@ impl Load {
             width: groups.widths().1 as f64,
             runs: groups.keep_rank_order(),
             inside: network.inside,
+            racks,
+            divided: groups,
+            network,
         }
     }
 
-    /// The same for the leaders of the groups alone.
-    fn of_leaders(&self) -> Load {
+    /// The same for the leaders of the outermost groups alone.
+    fn of_leaders(&self) -> Load<'a> {
+        self.of_ranks(self.racks.map_or(self.groups, |racks| racks.count))
+    }
+
+    /// The same for so many ranks, each a group of its own.
+    fn of_ranks(&self, size: f64) -> Load<'a> {
         Load {
-            size: self.groups,
-            rounds: self.groups.log2().ceil(),
-            power_of_two: self.groups.log2().fract() == 0.0,
+            size,
+            groups: size,
+            rounds: size.log2().ceil(),
+            power_of_two: size.log2().fract() == 0.0,
             width: 1.0,
+            racks: None,
             ..*self
         }
     }
 
+    /// Members of the largest group of each level and what messages between them cost, from the inner to the outer.
+    #[allow(clippy::cast_precision_loss)]
+    fn levels(&self) -> impl Iterator<Item = (f64, Model)> + use<'a> {
+        let network = self.network;
+        self.divided.levels().map(move |level| (level.widths().1 as f64, network.model(level.link())))
+    }
+
     /// The same for so many bytes.
-    fn of_bytes(&self, bytes: f64) -> Load {
+    fn of_bytes(&self, bytes: f64) -> Load<'a> {
         Load { bytes, ..*self }
     }
 
@@ -381,50 +422,69 @@ impl Load {
     /// are runs of ranks, and the ports between groups set the pace.
     fn neighbours(&self, model: &Model, bytes: f64) -> f64 {
         let crossing = if self.runs { 1.0 / self.width } else { 1.0 };
-        let latency = crossing * model.latency + (1.0 - crossing) * self.inside.latency;
+        let leaving = self.racks.map_or(0.0, |racks| if self.runs { 1.0 / racks.width } else { 1.0 });
+        let between = self.racks.map_or(model.latency, |racks| racks.between.latency);
+        let wide = leaving * model.latency + (crossing - leaving) * between;
+        let latency = wide + (1.0 - crossing) * self.inside.latency;
         (self.size - 1.0) * (latency + model.overhead + bytes * model.per_byte)
     }
 
     /// The average message of an algorithm in which all ranks exchange with one at distance 1, 2, 4, …: the small
     /// distances stay inside the groups if these are runs of ranks; in the others a whole group shares a port.
     fn all_at_once(&self, model: &Model) -> Model {
-        self.average(model, self.width)
+        self.average(model, self.width, self.racks.map_or(0.0, |racks| racks.width))
     }
 
     /// The average message of a tree, of which a few links only are between groups, if these are runs of ranks.
     fn along_tree(&self, model: &Model) -> Model {
-        self.average(model, if self.runs { 1.0 } else { self.width })
+        match self.runs {
+            true => self.average(model, 1.0, 1.0),
+            false => self.all_at_once(model),
+        }
     }
 
     /// The port time of everyone's data on its way to everyone: that of the other groups once for each rank of the group.
     fn everyone_s_data(&self, model: &Model) -> f64 {
-        let others = self.size - self.width;
-        self.bytes * ((self.width - 1.0) * self.inside.per_byte + others * self.width * model.per_byte)
+        let (others, per_byte) = (self.size - self.width, self.racks.map_or(*model, |racks| racks.between).per_byte);
+        let shared = self.racks.map_or(0.0, |racks| (self.size - racks.width) * racks.width * racks.port);
+        self.bytes * ((self.width - 1.0) * self.inside.per_byte + (others * self.width * per_byte).max(shared))
     }
 
     /// The average message when every rank has one for each other rank.
     fn in_turn(&self, model: &Model) -> Model {
         let near = (self.width - 1.0) / (self.size - 1.0);
         let mix = |inside: f64, between: f64| near * inside + (1.0 - near) * self.width * between;
+        let shared =
+            self.racks.map_or(0.0, |racks| (self.size - racks.width) / (self.size - 1.0) * racks.width * racks.port);
+        let per_byte = self.racks.map_or(*model, |racks| racks.between).per_byte;
         Model {
             overhead: mix(self.inside.overhead, model.overhead),
-            per_byte: mix(self.inside.per_byte, model.per_byte),
+            per_byte: mix(self.inside.per_byte, per_byte).max(shared),
             ..*model
         }
     }
 
-    fn average(&self, model: &Model, crowd: f64) -> Model {
-        if self.width <= 1.0 || self.groups <= 1.0 {
+    /// The average message when so many ranks of a group, and of a group of groups, share a port.
+    fn average(&self, model: &Model, crowd: f64, rack_crowd: f64) -> Model {
+        if self.width <= 1.0 && self.racks.is_none() || self.groups <= 1.0 {
             return *model;
         }
         // Of groups that are no power of two some partners at small distances are in the next one.
-        let rounds = if self.width.log2().fract() == 0.0 { self.width.log2() } else { self.width.log2().floor() - 1.0 };
-        let inner = if self.runs { rounds.max(0.0) / self.size.log2() } else { 0.0 };
-        let mix = |inside: f64, between: f64| inner * inside + (1.0 - inner) * between;
+        let rounds = |width: f64| if width.log2().fract() == 0.0 { width.log2() } else { width.log2().floor() - 1.0 };
+        let share = |width: f64| if self.runs { rounds(width).max(0.0) / self.size.log2() } else { 0.0 };
+        let inner = share(self.width);
+        let (near, between) = self.racks.map_or((0.0, *model), |racks| (share(racks.width) - inner, racks.between));
+        let far = 1.0 - inner - near;
+        let mix = |inside: f64, between: f64, across: f64| inner * inside + near * between + far * across;
+        let shared = self.racks.map_or(0.0, |racks| rack_crowd * racks.port);
         Model {
-            latency: mix(self.inside.latency, model.latency),
-            overhead: mix(self.inside.overhead, crowd * model.overhead),
-            per_byte: mix(self.inside.per_byte, crowd * model.per_byte),
+            latency: mix(self.inside.latency, between.latency, model.latency),
+            overhead: mix(self.inside.overhead, crowd * between.overhead, crowd * model.overhead),
+            per_byte: mix(
+                self.inside.per_byte,
+                crowd * between.per_byte,
+                (crowd * between.per_byte).max(model.per_byte).max(shared),
+            ),
             per_byte_reduced: model.per_byte_reduced,
         }
     }
@@ -463,7 +523,7 @@ impl Pieces {
 
     /// Chunks for a group, where the data is in `segments`: `sqrt(n (beta + gamma) / (latency + overhead))` of what a message
     /// costs inside.
-    fn in_two_hops(segments: f64, load: &Load) -> Pieces {
+    fn in_two_hops(segments: f64, load: &Load<'_>) -> Pieces {
         let Model { latency, overhead, per_byte, per_byte_reduced } = load.inside;
         let chunks = (load.bytes * (per_byte + per_byte_reduced) / (latency + overhead)).sqrt();
         Pieces { segments, chunks: chunks.clamp(1.0, segments.max(1.0)) }
@@ -471,14 +531,14 @@ impl Pieces {
 }
 
 /// The pieces of an algorithm that does not cut the data.
-fn whole(_: &Model, _: &Load) -> Pieces {
+fn whole(_: &Model, _: &Load<'_>) -> Pieces {
     Pieces::alike(1.0)
 }
 
 /// The digits of positions in k-nomial trees, and the partners of recursive multiplying with this rank.
 const RADIX: usize = 4;
 
-impl Load {
+impl Load<'_> {
     /// Rounds of a tree or an exchange among `RADIX` ranks, each with one message after the other at the busiest port.
     fn by_radix(&self, model: &Model, rounds: f64, bytes: f64) -> f64 {
         let partners = f64::from(u32::try_from(RADIX - 1).unwrap_or(3));
@@ -491,13 +551,14 @@ impl Load {
     }
 }
 
-/// Stages that work at the same time, each on another piece of the data: seconds of each stage for so many bytes.
+/// Stages that work at the same time, each on another piece of the data: seconds of each stage for so many bytes, and
+/// whether these are one of several pieces.
 struct Pipeline<F>(F);
 
-impl<F: Fn(f64) -> [f64; 3]> Pipeline<F> {
+impl<F: Fn(f64, bool) -> [f64; 3]> Pipeline<F> {
     /// The number of pieces that ends soonest: `sqrt(n (sum of the betas - beta_m) / alpha_m)`, m being the slowest stage.
     fn pieces(&self, bytes: f64) -> f64 {
-        let (start, whole) = ((self.0)(0.0), (self.0)(bytes));
+        let (start, whole) = ((self.0)(0.0, true), (self.0)(bytes, true));
         let (mut slowest, mut others) = (0, 0.0);
         for stage in 0..whole.len() {
             if whole[stage] > whole[slowest] {
@@ -513,7 +574,8 @@ impl<F: Fn(f64) -> [f64; 3]> Pipeline<F> {
     /// slowest.
     fn cost(&self, bytes: f64) -> f64 {
         let pieces = self.pieces(bytes);
-        let stages = (self.0)(bytes / pieces);
+        // Half a piece more is rounded up to two.
+        let stages = (self.0)(bytes / pieces, pieces >= 1.5);
         stages.iter().sum::<f64>() + (pieces - 1.0) * stages.iter().fold(0.0, |slowest: f64, &stage| slowest.max(stage))
     }
 }

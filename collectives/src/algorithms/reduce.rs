@@ -70,41 +70,54 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: "two_hop",
         restrictions: &[Restriction::TwoLevels, Restriction::CommutativeUnlessRuns],
         source: "Graham et al.: Cheetah, 2011, and Luo et al.: HAN, 2020 (a tree inside groups, a tree between them)",
-        pieces: |model, load| Pieces::alike(two_hop_stages(model, load, load.of_leaders().rounds).pieces(load.bytes)),
-        cost: |model, load| two_hop_stages(model, load, load.of_leaders().rounds).cost(load.bytes),
+        pieces: |model, load| Pieces::alike(two_hop_stages(model, load).pieces(load.bytes)),
+        cost: |model, load| two_hop_stages(model, load).cost(load.bytes),
         build: |shape| build_two_hop(shape, binomial_ordered),
     },
     Algorithm {
         name: "two_hop_chain",
         restrictions: &[Restriction::TwoLevels, Restriction::CommutativeOnly],
         source: "the same with a pipelined chain of the groups: each link between groups carries the data once",
-        pieces: |model, load| Pieces::in_two_hops(broadcast::segments(model, &load.of_leaders()), load),
+        pieces: |model, load| Pieces::in_two_hops(broadcast::segments(model, &chain_of_groups(load)), load),
         cost: |model, load| two_hop_chain_cost(model, load),
         build: |shape| build_two_hop(shape, chain),
     },
 ];
 
-fn tree_cost(model: &Model, load: &Load) -> f64 {
+fn tree_cost(model: &Model, load: &Load<'_>) -> f64 {
     load.rounds * (load.along_tree(model).message(load.bytes) + model.reduction(load.bytes))
 }
 
-/// The tree inside the groups, and `rounds` messages one after the other between them.
-fn two_hop_stages(model: &Model, load: &Load, rounds: f64) -> Pipeline<impl Fn(f64) -> [f64; 3]> {
-    let (model, inside, inner) = (*model, load.inside, load.width.log2().ceil());
-    Pipeline(move |bytes| {
-        let stage = |model: &Model, rounds: f64| rounds * (model.message(bytes) + model.reduction(bytes));
-        [stage(&inside, inner), stage(&model, rounds), 0.0]
+/// The tree inside the groups, and those of the levels above and between the outermost groups.
+fn two_hop_stages(model: &Model, load: &Load<'_>) -> Pipeline<impl Fn(f64, bool) -> [f64; 3]> {
+    let (model, load) = (*model, *load);
+    Pipeline(move |bytes, _| {
+        let tree = |width: f64, model: Model| width.log2().ceil() * (model.message(bytes) + model.reduction(bytes));
+        let above = load.levels().skip(1).map(|(width, inside)| tree(width, inside)).sum::<f64>();
+        [tree(load.width, load.inside), above + tree(load.of_leaders().size, model), 0.0]
     })
 }
 
+/// The groups that a piece passes one after the other: those of its own larger group, and then one of each.
+fn chain_of_groups<'a>(load: &Load<'a>) -> Load<'a> {
+    load.of_ranks(load.of_leaders().size + load.levels().skip(1).map(|(width, _)| width - 1.0).sum::<f64>())
+}
+
 /// The first chunk is combined inside the groups, its segments go through the groups one after the other; the others follow
-/// as fast as the slower of the two stages.
-fn two_hop_chain_cost(model: &Model, load: &Load) -> f64 {
-    let Pieces { segments, chunks } = Pieces::in_two_hops(broadcast::segments(model, &load.of_leaders()), load);
-    let stages = two_hop_stages(model, load, 1.0);
-    let (inside, between) = ((stages.0)(load.bytes / chunks)[0], (stages.0)(load.bytes / segments)[1]);
-    let following = ((chunks - 1.0) * inside).max((segments - 1.0) * (between - model.latency));
-    inside + (load.groups - 1.0) * between + following
+/// as fast as the slower of the two stages. A leader of groups of groups takes in what each level brings.
+fn two_hop_chain_cost(model: &Model, load: &Load<'_>) -> f64 {
+    let groups = chain_of_groups(load);
+    let Pieces { segments, chunks } = Pieces::in_two_hops(broadcast::segments(model, &groups), load);
+    let one = |model: &Model, bytes: f64| model.message(bytes) + model.reduction(bytes);
+    let inside = load.width.log2().ceil() * one(&load.inside, load.bytes / chunks);
+    let piece = load.bytes / segments;
+    let hop = |hops: f64, model: &Model| (hops * one(model, piece), one(model, piece) - model.latency);
+    let (mut first, mut next) = hop(load.of_leaders().size - 1.0, model);
+    for (width, between) in load.levels().skip(1).filter(|(width, _)| *width > 1.0) {
+        let (fill, busy) = hop(width - 1.0, &between);
+        (first, next) = (first + fill, next + busy);
+    }
+    inside + first + ((chunks - 1.0) * inside).max((segments - 1.0) * next)
 }
 
 fn build_two_hop(shape: &Shape<'_>, between: Towards) -> Result<Schedule, ScheduleError> {

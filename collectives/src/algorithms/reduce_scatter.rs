@@ -34,7 +34,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
     },
 ];
 
-fn halving_cost(model: &Model, load: &Load) -> f64 {
+fn halving_cost(model: &Model, load: &Load<'_>) -> f64 {
     let all = load.of_bytes(load.size * load.bytes);
     // All data to the partner; only its block comes back.
     let fold =

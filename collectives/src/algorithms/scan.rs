@@ -63,7 +63,7 @@ pub(super) const EXCLUSIVE: &[Algorithm] = &[
     },
 ];
 
-fn chain_cost(model: &Model, load: &Load) -> f64 {
+fn chain_cost(model: &Model, load: &Load<'_>) -> f64 {
     let segments = broadcast::segments(model, load);
     let piece = load.bytes / segments;
     let message = model.message(piece) + model.reduction(piece);
@@ -72,7 +72,7 @@ fn chain_cost(model: &Model, load: &Load) -> f64 {
         + (segments - 1.0) * (message - model.latency)
 }
 
-fn doubling_cost(model: &Model, load: &Load, reductions: f64) -> f64 {
+fn doubling_cost(model: &Model, load: &Load<'_>, reductions: f64) -> f64 {
     load.rounds * load.all_at_once(model).message(load.bytes) + reductions * model.reduction(load.bytes)
 }
 

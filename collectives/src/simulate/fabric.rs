@@ -107,10 +107,24 @@ impl Fabric {
         machine: None,
     };
 
+    /// Bytes a second of a rack's link, each way.
+    #[allow(clippy::cast_precision_loss)] // Hosts of a rack.
+    pub(super) fn rack_rate(&self) -> f64 {
+        self.racks.map_or(f64::INFINITY, |racks| self.rate * racks.hosts as f64 / racks.oversubscription)
+    }
+
     /// The constants of the cost formulas on this fabric with so many hosts, by which chunks are cut.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // Numbers of hosts.
     pub fn network(&self, hosts: usize) -> Network {
+        let network = self.two_levels(hosts);
+        let across =
+            Model { latency: 2.0 * network.between.latency, per_byte: 1.0 / self.rack_rate(), ..network.between };
+        Network { across: self.racks.map(|_| across), ..network }
+    }
+
+    #[allow(clippy::cast_precision_loss)] // Numbers of hosts.
+    fn two_levels(&self, hosts: usize) -> Network {
         let between = |reduced: f64, overhead: f64| Model {
             latency: self.latency,
             overhead: self.overhead + overhead,
@@ -122,7 +136,7 @@ impl Fabric {
                 let traffic = 1.0 / self.memory;
                 let (per_byte, per_byte_reduced) = (INSIDE * traffic, REDUCED * traffic);
                 let inside = Model { per_byte, per_byte_reduced, ..Network::ASSUMED.inside };
-                Network { inside, between: between(per_byte_reduced, 0.0) }
+                Network { inside, between: between(per_byte_reduced, 0.0), across: None }
             }
             Some(machine) => {
                 // What all hosts do at once, its processors do one after the other.
@@ -136,6 +150,7 @@ impl Fabric {
                 Network {
                     inside,
                     between: between(machine.reduced * sharing, (machine.between.message + machine.turn) * sharing),
+                    across: None,
                 }
             }
         }

@@ -178,8 +178,8 @@ impl Simulation<'_> {
             return self.work(now, destination, Task::AtEnd(bytes, first), Event::Take { step: sent, piece: id });
         };
         let (index, rate) = match part {
-            Part::RackUp => (leaves, self.rack_rate()),
-            Part::RackDown => (enters, self.rack_rate()),
+            Part::RackUp => (leaves, self.fabric.rack_rate()),
+            Part::RackDown => (enters, self.fabric.rack_rate()),
             Part::Up | Part::Down | Part::Memory | Part::Processors => (to, self.rate(now, (part, to), source)),
         };
         let again = self.lost(now, (part, index), message, bytes, rate);
@@ -223,11 +223,6 @@ impl Simulation<'_> {
     pub(super) fn rate(&self, now: f64, port: (Part, usize), source: usize) -> f64 {
         let waits = self.servers.get(&port).is_some_and(|server| server.free > now && server.source != source);
         if waits { self.fabric.rate.min(self.fabric.crowded) } else { self.fabric.rate }
-    }
-
-    #[allow(clippy::cast_precision_loss)] // Hosts of a rack.
-    pub(super) fn rack_rate(&self) -> f64 {
-        self.fabric.racks.map_or(f64::INFINITY, |racks| self.fabric.rate * racks.hosts as f64 / racks.oversubscription)
     }
 
     /// Bytes that a message sends again because a piece of it met a full queue: what was under way when its first packet

@@ -1,8 +1,8 @@
 //! Which algorithm, grouping, leaders and chunks are best on a fabric: all that may be, simulated.
 
 use super::{Fabric, Outcome, simulate};
-use crate::algorithms::{Algorithm, Collective, Parameters, Shape};
-use crate::groups::Groups;
+use crate::algorithms::{Algorithm, Collective, Parameters, Restriction, Shape};
+use crate::groups::{Groups, Link};
 use crate::schedule::{Schedule, ScheduleError};
 
 /// What is asked. The operator commutes, where there is one; the root is rank 0.
@@ -25,6 +25,8 @@ pub struct Way {
     pub algorithm: &'static str,
     /// Ranks of a group.
     pub group: usize,
+    /// Groups of a larger group; 1: groups are in no larger ones.
+    pub above: usize,
     /// Leaders of a group.
     pub leaders: usize,
     /// Bytes of a chunk at most.
@@ -40,6 +42,8 @@ pub struct Fixed<'a> {
     pub algorithm: Option<&'a str>,
     /// Ranks of a group, instead of those of a host, of half a host, of two and more.
     pub group: Option<usize>,
+    /// Groups of a larger group, instead of none, and of those of a rack where the fabric has racks.
+    pub above: Option<usize>,
     /// Leaders of a group.
     pub leaders: Option<usize>,
     /// Bytes of a chunk.
@@ -84,11 +88,16 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
     let mut found = Sweep::default();
     let mut budget = BUDGET;
     let mut seen: Vec<(&str, Vec<Schedule>)> = Vec::new();
-    for (group, leaders, chunk) in settings(question, fixed) {
-        let groups = Groups::every(ranks, group);
+    for Setting { group, above, leaders, chunk } in settings(question, fixed, fabric) {
+        let groups = divided(question, group, above);
+        if above > 1 && groups.above().is_none() {
+            continue;
+        }
         let algorithms = collective.algorithms().iter();
         for algorithm in algorithms.filter(|algorithm| fixed.algorithm.is_none_or(|name| name == algorithm.name)) {
-            if algorithm.forbidden(&groups, true).is_some() {
+            // Of levels above only the algorithms in two hops make use.
+            let is_flat = !algorithm.restrictions.contains(&Restriction::TwoLevels);
+            if algorithm.forbidden(&groups, true).is_some() || is_flat && above > 1 && fixed.above.is_none() {
                 continue;
             }
             let mut parameters = Parameters { leaders, ..algorithm.parameters(&network, &groups, elements, ELEMENT) };
@@ -102,7 +111,7 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
             let shape = Shape { rank: 0, size: ranks, root: 0, elements, groups: &groups, parameters };
             let bytes = |most: usize| most.min(elements.max(1)) * ELEMENT;
             let (chunk, segment) = (bytes(parameters.chunk), bytes(parameters.segment));
-            let way = Way { algorithm: algorithm.name, group, leaders, chunk, segment };
+            let way = Way { algorithm: algorithm.name, group, above, leaders, chunk, segment };
             // Settings that an algorithm does not look at make the same schedules again: those of the first and of the
             // last rank tell.
             let ends = [0, ranks - 1].map(|rank| algorithm.schedule(&Shape { rank, ..shape }));
@@ -132,12 +141,44 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
     Ok(found)
 }
 
-/// Ranks of a group, leaders and chunks to try, the likeliest first; chunks of `None` are the cost formula's.
-fn settings(question: &Question, fixed: &Fixed<'_>) -> Vec<(usize, usize, Option<usize>)> {
+/// The groups of a way.
+fn divided(question: &Question, group: usize, above: usize) -> Groups {
+    let Question { ranks, width, .. } = *question;
+    let groups = Groups::every(ranks, group);
+    if above <= 1 {
+        return groups;
+    }
+    let larger = group.saturating_mul(above);
+    let link = if larger <= width { Link::Inside } else { Link::Between };
+    let larger = groups.within((0..ranks).map(|rank| rank / larger), link);
+    larger.unwrap_or_else(|split| unreachable!("whole groups are together: {split}"))
+}
+
+/// What is tried; chunks of `None` are the cost formula's.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    group: usize,
+    above: usize,
+    leaders: usize,
+    chunk: Option<usize>,
+}
+
+/// What to try, the likeliest first.
+fn settings(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Vec<Setting> {
     let Question { ranks, width, bytes, .. } = *question;
     let one_or = |fixed: Option<usize>, choices: &[usize]| fixed.map_or_else(|| choices.to_vec(), |one| vec![one]);
     let mut groups = one_or(fixed.group, &[width, 2 * width, 4 * width, width / 2]);
     groups.retain(|group| (1..=ranks).contains(group));
+    // The hosts of a rack, where that is a whole number of groups.
+    let rack = |group: usize| {
+        let whole =
+            fabric.racks.map(|racks| racks.hosts.saturating_mul(width)).filter(|rack| rack.is_multiple_of(group));
+        whole.map(|rack| rack / group).filter(|above| *above > 1)
+    };
+    let aboves = |group: usize| match fixed.above {
+        Some(above) => vec![above],
+        None => std::iter::once(1).chain(rack(group)).collect(),
+    };
     let mut leaders = one_or(fixed.leaders, &[1, 2, 4, 8]);
     leaders.retain(|leaders| fixed.leaders.is_some() || *leaders <= width);
     let mut chunks = match fixed.chunk {
@@ -148,13 +189,17 @@ fn settings(question: &Question, fixed: &Fixed<'_>) -> Vec<(usize, usize, Option
     // What is furthest from the first of each comes last.
     let mut all = Vec::new();
     for (far_group, &group) in groups.iter().enumerate() {
-        for (far_leaders, &leaders) in leaders.iter().enumerate() {
-            let chunks = chunks.iter().enumerate();
-            all.extend(chunks.map(|(far, &chunk)| (far_group + far_leaders + far, (group, leaders, chunk))));
+        for above in aboves(group) {
+            for (far_leaders, &leaders) in leaders.iter().enumerate() {
+                let chunks = chunks.iter().enumerate();
+                all.extend(chunks.map(|(far_chunk, &chunk)| {
+                    (far_group + far_leaders + far_chunk, Setting { group, above, leaders, chunk })
+                }));
+            }
         }
     }
     all.sort_by_key(|(far, _)| *far);
-    all.into_iter().map(|(_, settings)| settings).collect()
+    all.into_iter().map(|(_, setting)| setting).collect()
 }
 
 /// The schedules of all ranks and the number of their steps; `None` when these are more than `most`.

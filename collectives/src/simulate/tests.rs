@@ -116,8 +116,13 @@ fn a_leader_with_little_memory_bandwidth_is_the_bottleneck() {
 #[test]
 fn hosts_on_one_machine_share_its_processors() {
     let question = Question { collective: Collective::AllReduce, ranks: 16, width: 4, bytes: 4000 };
-    let fixed =
-        Fixed { algorithm: Some("two_hop_ring"), leaders: Some(1), group: Some(4), chunk: Some(4000), segment: None };
+    let fixed = Fixed {
+        algorithm: Some("two_hop_ring"),
+        leaders: Some(1),
+        group: Some(4),
+        chunk: Some(4000),
+        ..Fixed::default()
+    };
     let costs = Machine {
         processors: 1,
         inside: Work { message: 0.0, byte: 1e-3 },
@@ -177,7 +182,8 @@ fn a_sweep_tries_nothing_twice_and_says_what_it_leaves_out() {
     assert_eq!(found.ways.iter().filter(|(way, _)| way.algorithm == "ring").count(), 1);
     assert!(found.ways.is_sorted_by(|(_, a), (_, b)| a.seconds <= b.seconds));
     let question = Question { ranks: 4096, width: 8, ..question };
-    let ring = Fixed { algorithm: Some("ring"), leaders: Some(1), group: Some(8), chunk: Some(1 << 16), segment: None };
+    let ring =
+        Fixed { algorithm: Some("ring"), leaders: Some(1), group: Some(8), chunk: Some(1 << 16), ..Fixed::default() };
     let found = sweep(&question, &ring, &fabric).expect("small");
     assert!(found.ways.is_empty() && found.left_out.len() == 1, "{found:?}");
 }
@@ -200,4 +206,48 @@ fn every_algorithm_of_every_collective_ends() {
             assert!(simulate(&schedules, 4, &SLOW, &hosts).is_some(), "{collective} {}", algorithm.name);
         }
     }
+}
+
+/// 96 ranks on 12 hosts in 3 racks whose links are as fast as so many of their hosts' links in parts of all four.
+fn racks(oversubscription: f64) -> Fabric {
+    Fabric { racks: Some(Racks { hosts: 4, oversubscription }), ..Fabric::ASSUMED }
+}
+
+fn best(found: &sweep::Sweep, is_one: impl Fn(&sweep::Way) -> bool) -> f64 {
+    found.ways.iter().find(|(way, _)| is_one(way)).expect("it was tried").1.seconds
+}
+
+#[test]
+fn three_levels_win_where_racks_are_oversubscribed() {
+    for (collective, at_most) in
+        [(Collective::AllReduce, 0.95), (Collective::Reduce, 0.85), (Collective::Broadcast, 0.8)]
+    {
+        let question = Question { collective, ranks: 96, width: 8, bytes: 64 << 10 };
+        let (mut two, mut three) = (f64::INFINITY, f64::INFINITY);
+        for chunk in [None, Some(4096)] {
+            let fixed = Fixed { group: Some(8), leaders: Some(1), chunk, ..Fixed::default() };
+            let found = sweep(&question, &fixed, &racks(16.0)).expect("small");
+            two = best(&found, |way| way.above == 1).min(two);
+            three = best(&found, |way| way.above == 4).min(three);
+        }
+        assert!(three < at_most * two, "{collective}: {two} s on two levels, {three} s on three");
+    }
+}
+
+#[test]
+fn a_sweep_tries_larger_groups_where_there_are_racks_and_only_those_asked_for() {
+    let question = Question { collective: Collective::Barrier, ranks: 96, width: 8, bytes: 0 };
+    let aboves = |fixed: &Fixed<'_>, fabric: &Fabric| {
+        let found = sweep(&question, fixed, fabric).expect("small");
+        let mut all: Vec<usize> = found.ways.iter().map(|(way, _)| way.above).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    };
+    let hosts = Fixed { group: Some(8), ..Fixed::default() };
+    assert_eq!(aboves(&hosts, &Fabric::ASSUMED), [1]);
+    assert_eq!(aboves(&hosts, &racks(4.0)), [1, 4]);
+    assert_eq!(aboves(&Fixed { above: Some(3), algorithm: Some("two_hop"), ..hosts }, &Fabric::ASSUMED), [3]);
+    // All hosts in one larger group are no level.
+    assert!(aboves(&Fixed { above: Some(12), ..hosts }, &Fabric::ASSUMED).is_empty());
 }

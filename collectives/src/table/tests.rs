@@ -1,5 +1,5 @@
 use super::*;
-use crate::groups::Groups;
+use crate::groups::{Groups, Link};
 use crate::select::{AUTO, Request, Why, select};
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ fn rule() -> Rule {
     Rule {
         collective: Collective::AllReduce,
         ranks: 96,
-        groups: 12,
+        groups: vec![12],
         bytes: 0..=65_536,
         operator: OperatorClass::Commutative,
         algorithm: "two_hop_ring".into(),
@@ -29,7 +29,10 @@ fn what_was_written_is_read_again_also_in_one_line() {
     let table = Table { network, memory: Some(2e10), rules: vec![rule(), Rule { bytes: 65_537..=1 << 30, ..rule() }] };
     let text = table.to_string();
     assert_eq!(Table::parse(&text), Ok(table.clone()));
-    assert_eq!(Table::parse(&text.replace('\n', ";")), Ok(table));
+    assert_eq!(Table::parse(&text.replace('\n', ";")), Ok(table.clone()));
+    let network = Network { across: Some(Model { per_byte: 2.5e-10, ..Model::ASSUMED }), ..network };
+    let three = Table { network, rules: vec![Rule { groups: vec![12, 3], ..rule() }], ..table };
+    assert_eq!(Table::parse(&three.to_string()), Ok(three));
     assert_eq!(Table::parse("\n# nothing\n"), Ok(Table::default()));
 }
 
@@ -38,13 +41,14 @@ fn an_entry_that_is_none_is_named_with_what_is_wrong() {
     let rule = rule().to_string();
     for (line, says) in [
         ("rules x".to_string(), "'rules' is not network, memory or rule"),
-        ("network outside latency=1".into(), "network inside or network between"),
+        ("network outside latency=1".into(), "network inside, network between or network across"),
         ("network inside latency=1 overhead=1 byte=1".into(), "reduced= is missing"),
         ("memory bandwidth=-1".into(), "a number, 0 or more"),
         ("memory bandwidth=1 speed=2".into(), "2 words where 1 have a meaning"),
         (rule.replace("all_reduce", "all_reduced"), "there is no collective 'all_reduced'"),
         (rule.replace("two_hop_ring", "two_hop_rings"), "all_reduce has no algorithm 'two_hop_rings'"),
         (rule.replace("bytes=0..65536", "bytes=9..8"), "write 0..65536"),
+        (rule.replace("groups=12", "groups=12,"), "whole numbers above 0, separated by commas"),
         (rule.replace("leaders=2", "leaders=0"), "a whole number above 0"),
         (rule.replace("leaders=2", "leaders=2 leaders=2"), "leaders= is there twice"),
         (rule.replace("=commutative", "=all"), "any or commutative"),
@@ -66,7 +70,11 @@ fn a_rule_decides_where_it_fits_and_the_formulas_everywhere_else() {
     for other in [request(&groups, 16_385, true), request(&groups, 16_384, false)] {
         assert_eq!(select(&other, AUTO, &table).unwrap().why, Why::Formula);
     }
-    let others = [Groups::every(96, 4), Groups::every(88, 8)];
+    let racks = groups.clone().within((0..96).map(|rank| rank / 32), Link::Between).unwrap();
+    let three = Table { rules: vec![Rule { groups: vec![12, 3], ..rule() }], ..Table::default() };
+    assert_eq!(select(&request(&racks, 16, true), AUTO, &three).unwrap().why, Why::Rule { measured: 0.25 });
+    assert_eq!(select(&request(&groups, 16, true), AUTO, &three).unwrap().why, Why::Formula);
+    let others = [Groups::every(96, 4), Groups::every(88, 8), racks];
     for groups in &others {
         assert_eq!(select(&request(groups, 16, true), AUTO, &table).unwrap().why, Why::Formula);
     }

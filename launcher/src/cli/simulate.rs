@@ -11,9 +11,10 @@ Examples:
   rsrun simulate --ranks 256 --group 8 --rack 8 --oversubscription 4 --collective reduce
   rsrun simulate --ranks 96 --group 8 --queue 100 --algorithm two_hop_ring --leaders 2 --chunk 256KiB
 
-Each line is one way to do it, the fastest first: time, algorithm, ranks of a group, leaders, chunk, and what was busy for
-most of the time. `waiting` means that no link and no memory was: messages waited for each other, one after the other.
+Each line is one way to do it, the fastest first: time, algorithm, ranks of a group (8,4: and four of these in a larger
+group), leaders, chunk, and what was busy for most of the time. `waiting` means that no link and no memory was: messages waited for each other, one after the other.
 To use what was found: rsrun --set collectives.all_reduce=two_hop_ring --set collectives.chunk_bytes=256KiB ...
+and for larger groups: rsrun --set collectives.groups=host,group ... with group=RACK in the hostfile, or host,4.
 
 The model: a small message starts at once, a large one (over 8 KiB within a host, 64 KiB between hosts) when it has been
 announced and asked for. It takes the ports on its way one after the other (cut through), and bytes of memory traffic at
@@ -92,9 +93,10 @@ pub struct SimulateOptions {
     #[arg(long, value_name = "NAME")]
     pub algorithm: Option<String>,
 
-    /// Only groups of so many ranks, instead of a host, two, four, and half a host
-    #[arg(long, value_name = "RANKS", value_parser = clap::value_parser!(u32).range(1..))]
-    pub grouping: Option<u32>,
+    /// Only groups of so many ranks, instead of a host, two, four, and half a host; behind a comma how many of these a larger
+    /// group has (8,4), or 1 for none, instead of none and those of a rack
+    #[arg(long, value_name = "RANKS[,GROUPS]", value_parser = grouping)]
+    pub grouping: Option<Grouping>,
 
     /// Only so many leaders of a group
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -119,6 +121,15 @@ pub struct SimulateOptions {
     /// Draw the times as SVG
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
+}
+
+/// Groups of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grouping {
+    /// Ranks of a group.
+    pub ranks: usize,
+    /// Groups of a larger one.
+    pub above: Option<usize>,
 }
 
 /// Units of memory: powers of 1000 and of 1024.
@@ -197,6 +208,18 @@ fn machine(text: &str) -> Result<Machine, String> {
     })
 }
 
+/// One number or two.
+fn grouping(text: &str) -> Result<Grouping, String> {
+    let number = |text: &str| text.parse().ok().filter(|number| (1..=1_000_000).contains(number));
+    let found = match text.split_once(',') {
+        Some((ranks, above)) => number(ranks).zip(number(above)).map(|(ranks, above)| (ranks, Some(above))),
+        None => number(text).map(|ranks| (ranks, None)),
+    };
+    let found = found.map(|(ranks, above)| Grouping { ranks, above });
+    found
+        .ok_or_else(|| "numbers above 0: ranks of a group, or these and groups of a larger one, for example 8,4".into())
+}
+
 fn factor(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(factor) if (1.0..=1e6).contains(&factor) => Ok(factor),
@@ -222,6 +245,9 @@ mod tests {
         let costs = machine("2,20us,0.2ns,40us,1ns,0.1ns,10us").expect("seven words");
         assert_eq!((costs.processors, costs.inside.message > 19e-6, costs.turn > 9e-6), (2, true, true));
         assert!(machine("2,20us").is_err() && machine("0,1us,1ns,1us,1ns,1ns,1us").is_err());
+        assert_eq!(grouping("8"), Ok(Grouping { ranks: 8, above: None }));
+        assert_eq!(grouping("8,4"), Ok(Grouping { ranks: 8, above: Some(4) }));
+        assert!(["", "8,", "0", "8,0", "8,4,2", "x"].into_iter().all(|text| grouping(text).is_err()));
         assert!(bytes("9TB").is_err() && time("5").is_err() && memory("0").is_err() && factor("0.5").is_err());
     }
 }

@@ -393,6 +393,10 @@ impl Job {
             .collect::<Vec<_>>()
             .into();
         start.host_of = placed.iter().map(|host| index[host]).collect();
+        let groups = start.hosts.iter().map(|host| host.group.as_deref());
+        if let Err(failure) = crate::settings::check_levels(&start.snapshot, groups) {
+            return self.fail(now, failure);
+        }
         let mut placements: Vec<Vec<Placement>> = vec![Vec::new(); self.hosts.len()];
         if self.plan.detail.is_some() {
             seats.seats.iter().for_each(|seat| placements[seat.host].push(seat.placement.clone()));

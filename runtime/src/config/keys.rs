@@ -205,14 +205,18 @@ table! {
     /// How many events of a trace each rank keeps, 48 bytes each; when there are more, the oldest are dropped and counted.
     TRACE_EVENTS: u64 = "trace.events", Kind::Count { default: 65_536, range: 16..=16_777_216 }, read by "the runtime's trace";
     /// Which ranks collectives in two hops take as a group: those of a `host`, those whose hosts have the same `group=` in
-    /// the hostfile, or `none`.
-    COLLECTIVES_GROUPS: String = "collectives.groups", choice("host", &["host", "group", "none"]), read by "collectives";
+    /// the hostfile, every so many neighbours (a number), or `none`. Several levels, from the inner to the outer, are groups
+    /// of groups: `host,group` is hosts in racks, `host,8` is hosts in eights, `4,host` is fours of a host's ranks in hosts;
+    /// numbers stay within the next level that has a name. What leaves an outer group then leaves it once for all ranks in
+    /// it.
+    COLLECTIVES_GROUPS: String = "collectives.groups", list("host", Words::Levels), read by "collectives";
 
-    /// Every so many neighbouring ranks are a group instead; 0: as `collectives.groups` says.
+    /// Every so many neighbouring ranks are a group instead, on one level, wherever they are; 0: as `collectives.groups`
+    /// says.
     COLLECTIVES_GROUP_SIZE: u64 = "collectives.group_size", Kind::Count { default: 0, range: 0..=1_000_000 }, read by "collectives";
 
     /// How many ranks of each group lead in collectives in two hops, each its share of the data; no more than the smallest
-    /// group has ranks.
+    /// group has ranks. In larger groups all groups lead, each its share, unless the data is too short for that.
     COLLECTIVES_LEADERS: u64 = "collectives.leaders", Kind::Count { default: 1, range: 1..=1024 }, read by "collectives";
 
     /// The most bytes that a group combines at once in collectives in two hops; 0: as the cost formula says.
@@ -295,7 +299,7 @@ table! {
     DEVICE_WAY: String = "device.way", choice("auto", &["auto", "mapped", "proxy", "mlx5"]), read by "devices";
 
     /// How long a kernel waits for a signal, a packet, or room in a ring before it gives up with an error. Zero: for ever,
-    /// so that the kernel hangs when a peer is gone.
+    /// so that kernels that are out of step hang; a rank that is lost ends waits in any case.
     DEVICE_WAIT_LIMIT: Duration = "device.wait_limit", duration(s(30), s(0)..=s(86400)), read by "devices";
 
     /// The file of NVRTC, which compiles kernels from their source. Empty: libnvrtc.so.13, .12 and the like, wherever the

@@ -101,6 +101,9 @@ pub enum Words {
     /// Names of network interfaces, addresses, or address prefixes such as `10.0.0.0/8`, each with `^` in front to leave it
     /// out; may be empty.
     Interfaces,
+    /// Levels of groups of ranks from the inner to the outer: `host`, `group` (outside of hosts), and numbers of neighbours
+    /// from 2 on; or `none` alone.
+    Levels,
 }
 
 impl Kind {
@@ -180,6 +183,12 @@ impl Kind {
                  for example eth0,10.0.0.0/8 or ^docker0; or empty"
                     .into()
             }
+            Self::List { of: Words::Levels, .. } => {
+                "none, or levels separated by commas, from the inner to the outer: host, group (racks or switches, the group= \
+                 of the hostfile), and numbers of 2 and more, which put so many neighbours of the level before together; for \
+                 example host,group or 4,host or host,8"
+                    .into()
+            }
             Self::Text { .. } => format!("text of one line, at most {MAX_TEXT} bytes"),
         }
     }
@@ -211,7 +220,7 @@ impl Words {
     fn check(self, text: &str) -> Result<(), String> {
         if text.is_empty() {
             return match self {
-                Self::OneOf(_) => Err("at least one word is needed".into()),
+                Self::OneOf(_) | Self::Levels => Err("at least one word is needed".into()),
                 Self::Interfaces => Ok(()),
             };
         }
@@ -220,17 +229,38 @@ impl Words {
             if word.is_empty() {
                 return Err("there is nothing before or after a comma".into());
             }
-            if seen.contains(&word) {
+            // Pairs of pairs are two levels.
+            let may_repeat = self == Self::Levels && word.bytes().all(|byte| byte.is_ascii_digit());
+            if seen.contains(&word) && !may_repeat {
                 return Err(format!("`{}` is there twice", shown(word)));
             }
-            seen.push(word);
             match self {
                 Self::OneOf(words) if words.contains(&word) => {}
                 Self::OneOf(words) => return Err(unknown_word(word, words)),
                 Self::Interfaces => interface(word.strip_prefix('^').unwrap_or(word))?,
+                Self::Levels => level(word, &seen, text)?,
             }
+            seen.push(word);
         }
         Ok(())
+    }
+}
+
+/// One of the words of [`Words::Levels`] after those `before` it in `text`.
+fn level(word: &str, before: &[&str], text: &str) -> Result<(), String> {
+    match word {
+        "none" if text == "none" => Ok(()),
+        "none" => Err("`none` stands alone".into()),
+        "host" if before.contains(&"group") => {
+            Err("levels go from the inner to the outer, and hosts are inside of groups: write `host` before `group`"
+                .into())
+        }
+        "host" | "group" => Ok(()),
+        number if number.bytes().all(|byte| byte.is_ascii_digit()) => match number.parse::<u32>() {
+            Ok(2..=1_000_000) => Ok(()),
+            _ => Err(format!("`{}` must be 2 to 1000000 neighbours", shown(number))),
+        },
+        other => Err(unknown_word(other, &["host", "group", "none"])),
     }
 }
 

@@ -166,6 +166,30 @@ fn lists_are_known_words_each_once() {
 }
 
 #[test]
+fn levels_go_from_the_inner_to_the_outer() {
+    let kind = &find("collectives.groups").unwrap().kind;
+    for good in ["host", "group", "none", "host, group", "4", "2,2", "4,host", "2,host,8,group", "host,8"] {
+        assert!(kind.parse(good).is_ok(), "{good:?}: {:?}", kind.parse(good));
+    }
+    for (bad, reason) in [
+        ("", "at least one word is needed"),
+        ("host,", "there is nothing before or after a comma"),
+        ("group,host", "write `host` before `group`"),
+        ("host,none", "`none` stands alone"),
+        ("none,host", "`none` stands alone"),
+        ("host,host", "`host` is there twice"),
+        ("1,host", "`1` must be 2 to 1000000 neighbours"),
+        ("0", "`0` must be 2 to 1000000 neighbours"),
+        ("host,99999999999", "`99999999999` must be 2 to 1000000 neighbours"),
+        ("hosts,group", "`hosts` is not known, did you mean `host`?"),
+        ("-4", "`-4` is not known"),
+    ] {
+        let found = kind.parse(bad).unwrap_err();
+        assert!(found.contains(reason), "{bad:?}: {found}");
+    }
+}
+
+#[test]
 fn interfaces_are_names_or_prefixes() {
     let kind = &find("tcp.interfaces").unwrap().kind;
     for good in [

@@ -16,6 +16,7 @@ fn samples(spec: &KeySpec) -> [String; 2] {
         Kind::Choice { choices, .. } => [own(choices[1]), own(choices[2])],
         Kind::List { of: Words::OneOf(words), .. } => [own(words[0]), own(words[1])],
         Kind::List { of: Words::Interfaces, .. } => [own("eth0"), own("10.0.0.0/8")],
+        Kind::List { of: Words::Levels, .. } => [own("host,group"), own("4,host")],
         Kind::Text { .. } => [own("ssh -q"), own("{host} rsrun")],
     }
 }

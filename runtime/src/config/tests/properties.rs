@@ -42,6 +42,11 @@ fn value_of(kind: &'static Kind) -> BoxedStrategy<Value> {
                 .prop_map(|text| Value::Text(text.into()))
                 .boxed()
         }
+        Kind::List { of: Words::Levels, .. } => {
+            proptest::sample::select(&["none", "host", "host,group", "2,host,16,group"][..])
+                .prop_map(|text| Value::Text(text.into()))
+                .boxed()
+        }
         Kind::Text { .. } => "\\PC{0,40}".prop_map(Value::Text).boxed(),
     }
 }

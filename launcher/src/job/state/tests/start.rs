@@ -1,6 +1,7 @@
 //! From the first connection to the release of all ranks from `World::init`.
 
 use super::*;
+use spmd::config::{self, CommandLineSetting, Layers};
 
 #[test]
 fn a_job_connects_maps_starts_releases_and_ends() {
@@ -86,6 +87,27 @@ fn more_ranks_than_slots_are_refused_with_the_numbers_of_each_host() {
     });
     w.hello(0, 1);
     assert_eq!(w.did()[1], r#"start 0 as 0 of ["a"] ranks [0, 0] oversubscribed"#);
+}
+
+#[test]
+fn levels_of_groups_that_the_hostfile_does_not_have_end_the_job_before_ranks_start() {
+    let set =
+        |key: &str, value: &str| CommandLineSetting { option: "--set".into(), key: key.into(), value: value.into() };
+    let layers = Layers { command_line: vec![set("collectives.groups", "host,group")], ..Layers::default() };
+    for racks in [[None, None], [Some("r1"), Some("r2")]] {
+        let mut plan = plan(&[("a", Some(2)), ("b", Some(2))], None);
+        plan.start.snapshot = config::resolve(&layers).unwrap();
+        plan.hosts.iter_mut().zip(racks).for_each(|(host, rack)| host.group = rack.map(String::from));
+        let mut w = World::begin(plan);
+        w.hello(0, 2);
+        w.hello(1, 2);
+        if racks[0].is_some() {
+            assert!(w.did().iter().any(|action| action.starts_with("start 0")), "{:?}", w.did());
+        } else {
+            assert_eq!(w.code(), 65);
+            assert!(w.message().contains("collectives.groups = host,group: ") && w.message().contains("group=NAME"));
+        }
+    }
 }
 
 #[test]
