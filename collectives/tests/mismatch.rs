@@ -332,7 +332,7 @@ fn a_set_limit_turns_waiting_into_an_error_that_names_who_is_missing() {
                 late.fetch_add(1, Ordering::SeqCst);
                 error
             });
-            // Nobody leaves before all have given up: that would end waits, too.
+            // Nobody leaves before all have their error: that would end waits, too.
             while late.load(Ordering::SeqCst) < 3 {
                 std::thread::sleep(Duration::from_millis(5));
             }
