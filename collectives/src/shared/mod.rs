@@ -22,6 +22,6 @@ mod loom_tests;
 mod tests;
 
 #[cfg(not(loom))]
-pub(crate) use grouped::{Grouped, HopPlan, IN_TWO_HOPS};
+pub(crate) use grouped::{Grouped, HopPlan, IN_TWO_HOPS, chunk_bytes};
 #[cfg(not(loom))]
 pub(crate) use host::{NAME, Shared, has};

@@ -1,9 +1,10 @@
 //! Which algorithm, grouping, leaders and chunks are best on a fabric: all that may be, simulated.
 
-use super::{Fabric, Outcome, simulate};
-use crate::algorithms::{Algorithm, Collective, Parameters, Shape};
+use super::{Fabric, Outcome, in_memory, simulate};
+use crate::algorithms::{Collective, Parameters, Shape};
 use crate::groups::Groups;
 use crate::schedule::{Schedule, ScheduleError};
+use crate::table::Table;
 
 /// What is asked. The operator commutes, where there is one; the root is rank 0.
 #[derive(Clone, Copy, Debug)]
@@ -81,11 +82,13 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
     let hosts = Groups::every(ranks, width);
     let network = fabric.network(hosts.count());
     let elements = bytes / ELEMENT;
+    let table = Table { network, ..Table::default() };
     let mut found = Sweep::default();
     let mut budget = BUDGET;
     let mut seen: Vec<(&str, Vec<Schedule>)> = Vec::new();
     for (group, leaders, chunk) in settings(question, fixed) {
         let groups = Groups::every(ranks, group);
+        let groups = if width % group == 0 { groups.with_memory() } else { groups };
         let algorithms = collective.algorithms().iter();
         for algorithm in algorithms.filter(|algorithm| fixed.algorithm.is_none_or(|name| name == algorithm.name)) {
             if algorithm.forbidden(&groups, true).is_some() {
@@ -105,7 +108,8 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
             let way = Way { algorithm: algorithm.name, group, leaders, chunk, segment };
             // Settings that an algorithm does not look at make the same schedules again: those of the first and of the
             // last rank tell.
-            let ends = [0, ranks - 1].map(|rank| algorithm.schedule(&Shape { rank, ..shape }));
+            let schedule = |rank| in_memory::schedule(collective, algorithm, &Shape { rank, ..shape }, ELEMENT, &table);
+            let ends = [0, ranks - 1].map(schedule);
             let ends: Vec<Schedule> = ends.into_iter().collect::<Result<_, _>>()?;
             if seen.iter().any(|(name, other)| *name == algorithm.name && *other == ends) {
                 continue;
@@ -118,7 +122,7 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
                 found.left_out.push(way);
                 continue;
             }
-            let Some((schedules, steps)) = build(algorithm, &shape, most)? else {
+            let Some((schedules, steps)) = build(schedule, ranks, most)? else {
                 found.left_out.push(way);
                 continue;
             };
@@ -159,13 +163,13 @@ fn settings(question: &Question, fixed: &Fixed<'_>) -> Vec<(usize, usize, Option
 
 /// The schedules of all ranks and the number of their steps; `None` when these are more than `most`.
 fn build(
-    algorithm: &Algorithm,
-    shape: &Shape<'_>,
+    schedule: impl Fn(usize) -> Result<Schedule, ScheduleError>,
+    ranks: usize,
     most: usize,
 ) -> Result<Option<(Vec<Schedule>, usize)>, ScheduleError> {
-    let (mut schedules, mut steps) = (Vec::with_capacity(shape.size), 0);
-    for rank in 0..shape.size {
-        let schedule = algorithm.schedule(&Shape { rank, ..*shape })?;
+    let (mut schedules, mut steps) = (Vec::with_capacity(ranks), 0);
+    for rank in 0..ranks {
+        let schedule = schedule(rank)?;
         steps += schedule.steps().len();
         if steps > most {
             return Ok(None);
