@@ -11,8 +11,11 @@ use crate::schedule::{Action, Buffer, Schedule, ScheduleError, Side, Slice};
 use crate::select::{AUTO, Request, select};
 use crate::shared::chunk_bytes;
 use crate::table::Table;
+use std::ops::Range;
 
 /// What simulating an algorithm takes one rank through: its schedule, or what stands for it where it goes through memory.
+///
+/// `table`: what decides how leaders exchange.
 ///
 /// # Errors
 /// As [`Algorithm::schedule`].
@@ -26,124 +29,189 @@ pub fn schedule(
     if algorithm.name != IN_TWO_HOPS {
         return algorithm.schedule(shape);
     }
-    let (groups, rooted) = (shape.groups, collective.is_rooted());
-    let members = groups.members(groups.of(shape.rank));
-    let position = |rank: usize| members.iter().position(|member| *member == rank);
-    let own = position(shape.rank).unwrap_or_else(|| unreachable!("a rank is a member of its group"));
-    let leaders = match collective {
-        Collective::AllReduce => 0..shape.parameters.leaders.clamp(1, groups.widths().0.max(1)),
-        _ => position(shape.root).filter(|_| rooted).map_or(0..1, |root| root..root + 1),
+    let rank = Rank::new(collective, shape, element_bytes);
+    let exchanges = match rank.leads() {
+        true => {
+            let of = |chunk| rank.exchange(rank.share(chunk), element_bytes, table);
+            Some([of(rank.chunk_at(0))?, of(rank.chunk_at(rank.chunks() - 1))?])
+        }
+        false => None,
     };
-    let most = chunk_bytes(groups) / element_bytes.max(1);
-    let chunk = shape.parameters.chunk.min(most).max(1);
-    // The longest share, which is what exchanges are chosen for, but for the last chunk.
-    let share = |chunk: usize| {
-        let shares = Blocks::new(Slice::output(0, chunk), leaders.len());
-        leaders.contains(&own).then(|| shares.block(own - leaders.start).length).unwrap_or(0)
-    };
-    let peers: Vec<usize> = match leaders.contains(&own) {
-        true => (0..groups.count())
-            .map(|group| match rooted && groups.of(shape.root) == group {
-                true => shape.root,
-                false => groups.members(group)[own - leaders.start],
-            })
-            .collect(),
-        false => Vec::new(),
-    };
-    let apart = Groups::apart(groups.count());
-    let table = Table { rules: Vec::new(), ..table.clone() };
-    let exchange = |elements: usize| {
+    rank.build(exchanges.as_ref())
+}
+
+/// A rank's part.
+struct Rank<'a> {
+    collective: Collective,
+    shape: &'a Shape<'a>,
+    /// The ranks of its group, and its place there.
+    members: &'a [usize],
+    position: usize,
+    /// Places of the leaders.
+    leaders: Range<usize>,
+    /// Elements of a chunk.
+    chunk: usize,
+}
+
+impl<'a> Rank<'a> {
+    fn new(collective: Collective, shape: &'a Shape<'a>, element_bytes: usize) -> Rank<'a> {
+        let groups = shape.groups;
+        let members = groups.members(groups.of(shape.rank));
+        let place = |rank: usize| members.iter().position(|member| *member == rank);
+        let leaders = match collective {
+            Collective::AllReduce => 0..shape.parameters.leaders.clamp(1, groups.widths().0.max(1)),
+            // The root itself in its own group.
+            _ => place(shape.root).filter(|_| collective.is_rooted()).map_or(0..1, |root| root..root + 1),
+        };
+        let position = place(shape.rank).unwrap_or_else(|| unreachable!("a rank is a member of its group"));
+        let most = chunk_bytes(groups) / element_bytes.max(1);
+        Rank { collective, shape, members, position, leaders, chunk: shape.parameters.chunk.min(most).max(1) }
+    }
+
+    fn leads(&self) -> bool {
+        self.leaders.contains(&self.position)
+    }
+
+    /// Whether it is the one that gives or gets the data.
+    fn is_root(&self) -> bool {
+        self.collective.is_rooted() && self.shape.rank == self.shape.root
+    }
+
+    /// Whether the result goes to the root alone.
+    fn collects(&self) -> bool {
+        self.collective == Collective::Reduce
+    }
+
+    fn chunks(&self) -> usize {
+        self.shape.elements.div_ceil(self.chunk).max(1)
+    }
+
+    /// Elements of a chunk: of the last one fewer.
+    fn chunk_at(&self, index: usize) -> usize {
+        (self.shape.elements - index * self.chunk).min(self.chunk)
+    }
+
+    /// Elements that it leads, of a chunk of so many.
+    fn share(&self, chunk: usize) -> usize {
+        let shares = Blocks::new(Slice::output(0, chunk), self.leaders.len());
+        if self.leads() { shares.block(self.position - self.leaders.start).length } else { 0 }
+    }
+
+    /// The leaders of its share in all groups.
+    fn peers(&self) -> Vec<usize> {
+        let Shape { groups, root, .. } = *self.shape;
+        let of = |group| match self.collective.is_rooted() && groups.of(root) == group {
+            true => root,
+            false => groups.members(group)[if self.collective.is_rooted() { 0 } else { self.position }],
+        };
+        (0..groups.count()).map(of).collect()
+    }
+
+    /// What leaders do with so many elements: the cheapest that one rank a host would do.
+    fn exchange(&self, elements: usize, element_bytes: usize, table: &Table) -> Result<Schedule, ScheduleError> {
+        let Shape { rank, root, groups, .. } = *self.shape;
+        let apart = Groups::apart(groups.count());
+        let collective = self.collective;
         let request = Request { collective, groups: &apart, elements, element_bytes, commutative: true };
+        let table = Table { rules: Vec::new(), ..table.clone() };
         let choice =
             select(&request, AUTO, &table).unwrap_or_else(|error| unreachable!("one is always legal: {error}"));
         choice.algorithm.schedule(&Shape {
-            rank: groups.of(shape.rank),
-            size: peers.len(),
-            root: if rooted { groups.of(shape.root) } else { 0 },
+            rank: groups.of(rank),
+            size: groups.count(),
+            root: if collective.is_rooted() { groups.of(root) } else { 0 },
             elements,
             groups: &apart,
             parameters: choice.parameters,
         })
-    };
-    let number = shape.elements.div_ceil(chunk).max(1);
-    let last = shape.elements - (number - 1) * chunk;
-    let exchanges = match leaders.contains(&own) {
-        true => Some([exchange(share(chunk.min(shape.elements)))?, exchange(share(last))?]),
-        false => None,
-    };
-    let has_input = collective == Collective::Reduce;
-    let is_root = rooted && shape.rank == shape.root;
-    let output = if has_input && !is_root { 0 } else { shape.elements };
-    let mut b = Builder::new(shape.rank, shape.size, if has_input { shape.elements } else { 0 }, output);
-    let mut twice = |length: usize| [b.scratch(length.max(1)), b.scratch(length.max(1))];
-    let of_chunk = chunk.min(shape.elements);
-    // What this rank gives and, once it is out, what all get; what others give; this leader's share and its result.
-    let (given, others, values, results) = (twice(of_chunk), twice(of_chunk), twice(of_chunk), twice(of_chunk));
-    let rooms = exchanges.as_ref().map(|of| twice(of.iter().map(|one| one.lengths().scratch).max().unwrap_or(0)));
-    let mut published: Vec<StepId> = Vec::new();
-    for index in 0..number {
-        let (turn, length) = (index % 2, if index + 1 == number { last } else { chunk });
-        let all = if has_input { b.input() } else { b.output() }.part(index * chunk, length);
-        let word = |slice: Slice| slice.part(0, 1);
-        // Bring.
-        if collective.reduces() {
-            b.copy(all.part(0, length - share(length)), given[turn].part(0, length - share(length)));
-        }
-        for leader in leaders.clone().filter(|leader| *leader != own) {
-            b.send(members[leader], word(given[turn]));
-        }
-        // Combine, exchange, publish.
-        if let (Some([usual, at_end]), Some(rooms)) = (&exchanges, &rooms) {
-            for member in (0..members.len()).filter(|member| *member != own) {
-                b.receive(members[member], word(others[turn]));
-            }
-            let value = values[turn].part(0, share(length));
-            for _ in 1..if collective.reduces() { members.len() } else { 1 } {
-                b.reduce(others[turn].part(0, value.length), value, Side::Right);
-            }
-            // Also where nothing is combined all have come before.
-            b.copy(word(others[turn]), word(results[turn]));
-            let out = |b: &mut Builder, word: Slice| -> Vec<StepId> {
-                let others = (0..members.len()).filter(|member| *member != own);
-                others.map(|member| b.send(members[member], word)).collect()
-            };
-            if has_input {
-                out(&mut b, word(values[turn]));
-            }
-            let schedule = if index + 1 == number { at_end } else { usual };
-            let place = |slice: Slice| match slice.buffer {
-                Buffer::Input => values[turn].part(slice.offset, slice.length),
-                Buffer::Output if has_input => results[turn].part(slice.offset, slice.length),
-                Buffer::Output => values[turn].part(slice.offset, slice.length),
-                Buffer::Scratch => rooms[turn].part(slice.offset, slice.length),
-            };
-            for step in schedule.steps() {
-                match step.action {
-                    Action::Send { peer, from } => b.send_after(peers[peer], place(from), &published),
-                    Action::Receive { peer, into } => b.receive_after(peers[peer], place(into), &published),
-                    Action::Reduce { operand, into, side } => b.reduce(place(operand), place(into), side),
-                    Action::Copy { from, into } => b.copy(place(from), place(into)),
-                };
-            }
-            match has_input {
-                true if is_root => {
-                    published = vec![b.copy(results[turn].part(0, length), b.output().part(index * chunk, length))]
-                }
-                true => {}
-                false => {
-                    published = vec![b.copy(value, results[turn].part(0, value.length))];
-                    published.extend(out(&mut b, word(results[turn])));
-                    b.copy(value, b.output().part(index * chunk, value.length));
-                }
-            }
-        }
-        // Take.
-        for leader in leaders.clone().filter(|leader| *leader != own) {
-            b.receive(members[leader], word(given[turn]));
-        }
-        if !has_input && !is_root {
-            b.copy(given[turn].part(0, length - share(length)), all.part(0, length - share(length)));
-        }
     }
-    b.finish()
+
+    /// `exchanges`: of a leader, for a chunk and for the last one.
+    fn build(&self, exchanges: Option<&[Schedule; 2]>) -> Result<Schedule, ScheduleError> {
+        let Shape { rank, size, elements, .. } = *self.shape;
+        let [input, output] = match (self.collects(), self.is_root()) {
+            (true, true) => [elements, elements],
+            (true, false) => [elements, 0],
+            (false, _) => [0, elements],
+        };
+        let mut b = Builder::new(rank, size, input, output);
+        let mut twice = |length: usize| [b.scratch(length.max(1)), b.scratch(length.max(1))];
+        let chunk = self.chunk_at(0);
+        // What it gives and, once that is out, what all get; what others give; a leader's share and its result; what the
+        // exchange needs.
+        let (given, others, values, results) = (twice(chunk), twice(chunk), twice(chunk), twice(chunk));
+        let rooms =
+            twice(exchanges.iter().copied().flatten().map(|one| one.lengths().scratch).max().unwrap_or_default());
+        let peers = if self.leads() { self.peers() } else { Vec::new() };
+        let (first, rest) = (|slice: Slice| slice.part(0, 1), self.chunks() - 1);
+        let mut published = Vec::new();
+        for index in 0..=rest {
+            let (turn, length) = (index % 2, self.chunk_at(index));
+            let share = self.share(length);
+            let own = if self.collects() { b.input() } else { b.output() }.part(index * self.chunk, length);
+            let theirs = own.part(0, length - share);
+            if self.collective.reduces() {
+                b.copy(theirs, given[turn].part(0, theirs.length));
+            }
+            for leader in self.leaders.clone().filter(|leader| *leader != self.position) {
+                b.send(self.members[leader], first(given[turn]));
+            }
+            if let Some(exchanges) = exchanges {
+                self.members().for_each(|member| _ = b.receive(member, first(others[turn])));
+                let value = values[turn].part(0, share);
+                let combined = if self.collective.reduces() { self.members.len() - 1 } else { 0 };
+                (0..combined).for_each(|_| _ = b.reduce(others[turn].part(0, share), value, Side::Right));
+                // Also where nothing is combined all have come before.
+                b.copy(first(others[turn]), first(results[turn]));
+                if self.collects() {
+                    self.members().for_each(|member| _ = b.send(member, first(values[turn])));
+                }
+                let places = [values[turn], if self.collects() { results[turn] } else { values[turn] }, rooms[turn]];
+                embed(&mut b, &exchanges[usize::from(index == rest)], &peers, places, &published);
+                if !self.collects() {
+                    let copied = b.copy(value, results[turn].part(0, share));
+                    published = vec![copied];
+                    published.extend(self.members().map(|member| b.send(member, first(results[turn]))));
+                    b.copy(value, own.part(0, share));
+                } else if self.is_root() {
+                    let place = b.output().part(index * self.chunk, length);
+                    published = vec![b.copy(results[turn].part(0, length), place)];
+                }
+            }
+            for leader in self.leaders.clone().filter(|leader| *leader != self.position) {
+                b.receive(self.members[leader], first(given[turn]));
+            }
+            if !self.collects() && !self.is_root() {
+                b.copy(given[turn].part(0, theirs.length), theirs);
+            }
+        }
+        b.finish()
+    }
+
+    /// The other ranks of its group.
+    fn members(&self) -> impl Iterator<Item = usize> + use<'a> {
+        let (members, position) = (self.members, self.position);
+        (0..members.len()).filter(move |member| *member != position).map(move |member| members[member])
+    }
+}
+
+/// Writes the steps of a schedule of `peers`, with its input, output and scratch at `places`; nothing of it begins before
+/// `after`.
+fn embed(b: &mut Builder, schedule: &Schedule, peers: &[usize], places: [Slice; 3], after: &[StepId]) {
+    let place = |slice: Slice| {
+        let of = match slice.buffer {
+            Buffer::Input => places[0],
+            Buffer::Output => places[1],
+            Buffer::Scratch => places[2],
+        };
+        of.part(slice.offset, slice.length)
+    };
+    for step in schedule.steps() {
+        match step.action {
+            Action::Send { peer, from } => b.send_after(peers[peer], place(from), after),
+            Action::Receive { peer, into } => b.receive_after(peers[peer], place(into), after),
+            Action::Reduce { operand, into, side } => b.reduce(place(operand), place(into), side),
+            Action::Copy { from, into } => b.copy(place(from), place(into)),
+        };
+    }
 }
