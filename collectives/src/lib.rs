@@ -30,6 +30,7 @@ mod execute;
 pub mod explain;
 pub mod groups;
 pub mod guard;
+pub mod leaders;
 pub mod levels;
 pub mod operators;
 mod owned;

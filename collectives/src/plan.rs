@@ -10,6 +10,7 @@ use crate::execute::Order;
 use crate::explain::Explanation;
 use crate::groups::Groups;
 use crate::guard::guard;
+use crate::leaders;
 use crate::levels::{Levels, LevelsError};
 use crate::schedule::Schedule;
 use crate::select::{AUTO, Choice, Request, select};
@@ -167,7 +168,8 @@ impl Plans {
         }
         let (parameters, limited) = guard(collective, groups, table, parameters);
         if rank == 0 && snapshot.get(keys::REPORT_EXPLAIN) != "off" {
-            eprintln!("{}", Explanation { request, choice: Choice { parameters, ..choice }, limited });
+            let leaders = &leaders::explain(groups, parameters.leaders, |rank| comm.device_of(rank));
+            eprintln!("{}", Explanation { request, choice: Choice { parameters, ..choice }, limited, leaders });
         }
         let schedule = algorithm
             .schedule(&Shape { rank, size, root, elements, groups, parameters })
@@ -183,7 +185,8 @@ fn to_usize(value: u64) -> usize {
 /// The groups of a communicator's ranks, as the configuration says.
 pub(crate) fn groups(comm: &Communicator) -> Groups {
     let hosts: Vec<usize> = (0..comm.size()).map(|rank| comm.host_of(rank)).collect();
-    of_levels(comm, |levels| levels.divide(&hosts, |host| comm.hosts()[host].group.as_deref()))
+    let groups = of_levels(comm, |levels| levels.divide(&hosts, |host| comm.hosts()[host].group.as_deref()));
+    leaders::by_device(groups, |rank| (hosts[rank], comm.device_of(rank)))
 }
 
 /// What the configuration says about groups.

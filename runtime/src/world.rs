@@ -3,7 +3,7 @@
 use crate::{
     bootstrap::{
         messages::{Boot, FromRank, Hello, Host, Insight, JobKey, Release},
-        node::Placement,
+        node::{Devices, Placement},
         rank::{self, Control},
     },
     comm::{Communicator, Near, Requested, Shared},
@@ -255,6 +255,7 @@ impl World {
             oversubscribed: false,
             reached_at: None,
             placement: Placement::default(),
+            devices: Devices::default(),
             survives: false,
         };
         let plan = Plan::new(&boot, false)?;
@@ -386,6 +387,7 @@ impl World {
             snapshot: boot.snapshot,
             hosts: boot.hosts,
             host_of: boot.host_of,
+            devices: boot.devices,
             near,
         });
         let communicator = Communicator::world(shared.clone(), rank, hint);
