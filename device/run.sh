@@ -7,13 +7,21 @@
 #     ./run.sh examples           device_put and train_device
 #     ./run.sh check              every check, with memory mapped and through the proxy; four ranks, two on each GPU, in
 #                                 two groups that stand for hosts
+#     ./run.sh loss               a rank dies while kernels wait for it; a heap that is too large for the GPU
 #     ./run.sh sanitize           the checks, shortened, under compute-sanitizer, where that is installed
 #     ./run.sh bench              our figures; with nvcc and Python there also NVSHMEM's, NCCL's and bare stores', and ratios
 set -uo pipefail
 cd "$(dirname "$0")"
 here=$PWD
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+daemon= # whether MPS is running, on our behalf
+leave() { # also at ^C: nobody else would end the daemon
+    [ -z "$daemon" ] || echo "quit -t 5" | $mps
+    rm -rf "$scratch"
+}
+trap leave EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 failed=0
 ranks=(env "LD_LIBRARY_PATH=$here/lib:${LD_LIBRARY_PATH:-}" ./rsrun)
 two=("${ranks[@]}" -n 2 -host localhost:2)
@@ -28,10 +36,12 @@ shared() { # COMMAND...: with MPS, where it is installed
     if ! command -v $mps > /dev/null; then "$@"; return; fi
     export CUDA_MPS_PIPE_DIRECTORY=$scratch/mps CUDA_MPS_LOG_DIRECTORY=$scratch/mps
     mkdir -p "$scratch/mps"
+    daemon=1
     $mps -d
     "$@"
     local code=$?
     echo quit | $mps
+    daemon=
     unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
     return $code
 }
@@ -58,6 +68,32 @@ check() {
     step "collectives in two groups" shared "${groups[@]}" ./gpu_check 16 collectives
     step "collectives in two groups, TCP" shared "${groups[@]}" --set transport.allow=tcp ./gpu_check 16 collectives
     step "software NIC, driven by kernels" ./gpu_nic
+}
+
+# The others go on with a kernel that waits; for ever, as far as the limit goes.
+survivors=("${two[@]}" --on-failure continue --set device.wait_limit=0)
+
+# Runs a job that is to fail and to say something, before so many seconds are over.
+fails() { # SECONDS TEXT COMMAND...
+    local seconds=$1 text=$2 code
+    shift 2
+    timeout --foreground -k 5 "$seconds" "$@" > "$scratch/said" 2>&1
+    code=$?
+    cat "$scratch/said"
+    [ $code -ne 0 ] && [ $code -ne 124 ] && grep -q -- "$text" "$scratch/said"
+}
+
+loss() {
+    local all="the loss of a rank: all checks passed"
+    step "a rank dies, mapped" pair fails 100 "$all" "${survivors[@]}" ./gpu_check 1 loss
+    step "a rank dies, proxy" pair fails 100 "$all" "${survivors[@]}" --set device.way=proxy ./gpu_check 1 loss
+    # Rank 1 of the bench is killed in the middle of it.
+    local dying='[ "$SPMD_RANK" = 0 ] || exec timeout -s KILL 3 ./gpu_bench; exec ./gpu_bench'
+    local bench=(--set device.heap_bytes=700MiB sh -c "$dying")
+    step "a rank of the bench dies" pair fails 60 "Error: .*rank 1 " "${survivors[@]}" "${bench[@]}"
+    step "a rank of the bench dies and ends the job" pair fails 60 "rank 1 " "${two[@]}" --set device.wait_limit=0 "${bench[@]}"
+    step "a heap that is too large" pair fails 60 "bytes of the GPU's memory are wanted" \
+        "${two[@]}" --set device.heap_bytes=1TiB ./device_put
 }
 
 sanitize() {
@@ -121,9 +157,9 @@ bench() {
         }' "$scratch/peers" "$scratch/ours"
 }
 
-for part in "${@:-examples check bench}"; do
+for part in "${@:-examples check loss bench}"; do
     for name in $part; do
-        case $name in examples | check | sanitize | bench) $name ;; *) echo "no part '$name'" >&2; exit 64 ;; esac
+        case $name in examples | check | loss | sanitize | bench) $name ;; *) echo "no part '$name'" >&2; exit 64 ;; esac
     done
 done
 exit $failed

@@ -6,12 +6,21 @@ using namespace spmd;
 
 // ---- floors: the least code that could do it ------------------------------------------------------------------------
 
-// One word there and back, no order, no limit.
+// Ends a wait of the floors when the host says so, as it does when the peer is lost: for ever would be too long. Looked at so
+// rarely that it costs them nothing.
+__device__ __forceinline__ bool is_over(const context_t &context, u32 &polls) {
+    if (__builtin_expect((++polls & 0xffff) != 0, 1)) return false;
+    return reinterpret_cast<const volatile error_record_t *>(context.error)->stop != STOP_NOT;
+}
+
+// One word there and back, no order.
 extern "C" __global__ void floor_signal(context_t context, u64 *word, u64 base, u64 rounds) {
     u64 *there = mapped(context, word, 1 - context.rank);
+    u32 polls = 0;
     for (u64 i = base + 1; i <= base + rounds; ++i) {
         if (context.rank == 0) store_relaxed(there, i);
         while (load_relaxed(word) < i) {
+            if (is_over(context, polls)) return;
         }
         if (context.rank == 1) store_relaxed(there, i);
     }
@@ -20,9 +29,11 @@ extern "C" __global__ void floor_signal(context_t context, u64 *word, u64 base, 
 // The same with the fence that an acquiring wait needs.
 extern "C" __global__ void floor_acquire(context_t context, u64 *word, u64 base, u64 rounds) {
     u64 *there = mapped(context, word, 1 - context.rank);
+    u32 polls = 0;
     for (u64 i = base + 1; i <= base + rounds; ++i) {
         if (context.rank == 0) store_relaxed(there, i);
         while (load_relaxed(word) < i) {
+            if (is_over(context, polls)) return;
         }
         acquire(word);
         if (context.rank == 1) store_relaxed(there, i);
@@ -32,9 +43,11 @@ extern "C" __global__ void floor_acquire(context_t context, u64 *word, u64 base,
 // A packet for each thread there and back, data and mark in one store.
 extern "C" __global__ void floor_small(context_t context, packet_t *slots, u64 base, u64 rounds) {
     packet_t *mine = slots + threadIdx.x, *there = mapped(context, mine, 1 - context.rank);
+    u32 polls = 0;
     for (u64 i = base + 1; i <= base + rounds; ++i) {
         if (context.rank == 0) store_packet(there, i, i);
         while (load_packet(mine).mark != i) {
+            if (is_over(context, polls)) return;
         }
         if (context.rank == 1) store_packet(there, i, i);
         __syncthreads();
@@ -44,9 +57,11 @@ extern "C" __global__ void floor_small(context_t context, packet_t *slots, u64 b
 // A word of data, a fence and a flag by one thread: what any put to any address with a signal costs at least.
 extern "C" __global__ void floor_put_signal(context_t context, u64 *word, u64 *data, u64 base, u64 rounds) {
     u64 *there = mapped(context, word, 1 - context.rank), *to = mapped(context, data, 1 - context.rank);
+    u32 polls = 0;
     for (u64 i = base + 1; i <= base + rounds; ++i) {
         if (context.rank == 1) {
             while (load_relaxed(word) < i) {
+                if (is_over(context, polls)) return;
             }
         }
         store_relaxed(to, i);
@@ -54,6 +69,7 @@ extern "C" __global__ void floor_put_signal(context_t context, u64 *word, u64 *d
         store_relaxed(there, i);
         if (context.rank == 0) {
             while (load_relaxed(word) < i) {
+                if (is_over(context, polls)) return;
             }
         }
     }

@@ -111,7 +111,8 @@ extern "C" __global__ void small(context_t context, packet_t *slots, u8 *source,
 
 // ---- errors ---------------------------------------------------------------------------------------------------------
 
-// 0: a signal that nobody raises; 1: a rank that does not exist; 2: beyond the heap; 3: a small message that nobody sends.
+// 0: a signal that nobody raises; 1: a rank that does not exist; 2: beyond the heap; 3: a small message that nobody sends; 4 to
+// 8: signals and slots that are not aligned.
 extern "C" __global__ void mistake(context_t context, u64 *word, u64 kind, u64 *returned) {
     bool fine = true;
     u64 value = 7;
@@ -120,5 +121,11 @@ extern "C" __global__ void mistake(context_t context, u64 *word, u64 kind, u64 *
     if (kind == 1) fine = put(context, word, &value, 8, context.size + 3);
     if (kind == 2) fine = put(context, (u8 *)context.heap + context.heap_bytes - 4, &value, 8, peer);
     if (kind == 3) fine = receive_small(context, &value, (packet_t *)word, 8, 8, 99, peer);
+    u64 *odd = (u64 *)((u8 *)word + 4);
+    if (kind == 4) fine = signal(context, odd, 1, SIGNAL_SET, peer);
+    if (kind == 5) fine = put_signal(context, word, &value, 8, odd, 1, SIGNAL_ADD, peer);
+    if (kind == 6) fine = wait_signal(context, odd, NOT_EQUAL, 0, spmd::block);
+    if (kind == 7) fine = send_small(context, (packet_t *)(word + 1), &value, 8, 8, 99, peer);
+    if (kind == 8) fine = receive_small(context, &value, (packet_t *)(word + 1), 8, 8, 99, peer);
     if (threadIdx.x == 0) *returned = fine ? 1 : 2;
 }

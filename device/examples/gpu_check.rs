@@ -1,7 +1,8 @@
 //! Checks on GPUs what cannot be checked without: `device/run.sh` starts it, on two ranks or more.
 //!
 //! Every offset and length with canaries, order under random delays, small messages, errors, and every collective against
-//! the host. Ends with exit code 1 when anything is wrong.
+//! the host. Ends with exit code 1 when anything is wrong. `gpu_check 1 loss`: the last rank dies while kernels of the others
+//! wait for it, under `rsrun --on-failure continue --set device.wait_limit=0`.
 
 #![expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "small numbers")]
 #![expect(unsafe_code, reason = "launches kernels")]
@@ -10,7 +11,11 @@ use cudarc::driver::{CudaFunction, CudaModule, LaunchConfig, PushKernelArg, sys}
 use spmd::prelude::*;
 use spmd_collectives::prelude::*;
 use spmd_device::{Algorithm, Device, DeviceBuffer, Error, Kernels, Operator, Reducible, Result, context::Way};
-use std::{fmt::Debug, sync::Arc, time::Instant};
+use std::{
+    fmt::Debug,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 const PTX: &str = include_str!("gpu_check.ptx");
 const CASES: usize = 16 * 16 * 257;
@@ -30,8 +35,8 @@ fn main() -> Result<()> {
     let brief = std::env::args().nth(1).map_or(Ok(1), |text| text.parse());
     let only = std::env::args().nth(2);
     let brief = match (brief, only.as_deref()) {
-        (Ok(brief), None | Some("collectives")) => brief,
-        _ => world.abort(64, "usage: gpu_check [DIVISOR [collectives]]"),
+        (Ok(brief), None | Some("collectives" | "loss")) => brief,
+        _ => world.abort(64, "usage: gpu_check [DIVISOR [collectives | loss]]"),
     };
     let device = Device::new(&world)?;
     if world.rank() == 0 {
@@ -39,6 +44,9 @@ fn main() -> Result<()> {
     }
     let module = device.load(Kernels::Ptx(PTX))?;
     let mut checks = Checks { comm: world.communicator(), module, device, brief, failed: 0 };
+    if only.as_deref() == Some("loss") {
+        return checks.loss(&world);
+    }
     if only.is_none() {
         checks.offsets()?;
         checks.order()?;
@@ -170,7 +178,17 @@ impl Checks {
     fn errors(&mut self) -> Result<()> {
         let begun = Instant::now();
         let (word, returned) = (self.device.alloc::<u64>(8)?, self.device.alloc::<u64>(1)?);
-        let kinds = [(0, "waited for 41"), (1, "there is no rank"), (2, "outside the heap"), (3, "99")];
+        let kinds = [
+            (0, "waited for 41"),
+            (1, "there is no rank"),
+            (2, "outside the heap"),
+            (3, "99"),
+            (4, "a multiple of 8 bytes"),
+            (5, "a multiple of 8 bytes"),
+            (6, "a multiple of 8 bytes"),
+            (7, "a multiple of 16 bytes"),
+            (8, "a multiple of 16 bytes"),
+        ];
         let mut wrong = 0;
         for (kind, part) in kinds {
             returned.write(&[0])?;
@@ -191,6 +209,38 @@ impl Checks {
         wrong += u64::from(self.device.check().is_err());
         self.comm.barrier()?;
         self.say("mistakes end kernels with an error on the host", wrong, begun)
+    }
+
+    /// The last rank dies: kernels of the others that wait, for ever as far as the limit goes, end with an error that names it,
+    /// and so do later ones; those that are left go on with a new device.
+    fn loss(&mut self, world: &World) -> Result<()> {
+        let last = self.comm.size() - 1;
+        let (word, returned) = (self.device.alloc::<u64>(8)?, self.device.alloc::<u64>(1)?);
+        self.comm.barrier()?;
+        if self.comm.rank() == last {
+            // The kernels of the others wait by now.
+            std::thread::sleep(Duration::from_secs(1));
+            std::process::abort();
+        }
+        let begun = Instant::now();
+        for attempt in ["first", "second"] {
+            let error = self.run("mistake", 1, 32, &[word.address(), 0, returned.address()]).expect_err("it is lost");
+            println!("rank {}: {attempt} wait, {:.3} s: {error}", self.comm.rank(), begun.elapsed().as_secs_f64());
+            assert!(error.is_loss() && error.to_string().contains(&format!("rank {last}")), "{error}");
+        }
+        let error = self.device.all_reduce(&word, Operator::Sum, self.device.stream()).expect_err("it is lost");
+        assert!(error.is_loss(), "{error}");
+        self.comm = self.comm.shrink()?;
+        // Its kernels, for the ranks that are left.
+        self.device = Device::over(world, &self.comm)?;
+        self.module = self.device.load(Kernels::Ptx(PTX))?;
+        assert_eq!(self.device.communicator().size(), last);
+        self.small()?;
+        self.types::<f32>(|i| (i % 1000) as f32 - 500.0)?;
+        if self.comm.rank() == 0 && self.failed == 0 {
+            println!("the loss of a rank: all checks passed");
+        }
+        Ok(())
     }
 
     fn collectives(&mut self) -> Result<()> {

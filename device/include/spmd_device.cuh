@@ -20,7 +20,8 @@
 // it may be set by one of them only.
 //
 // Errors. Calls give false after the first thing that went wrong was recorded for the host (Rust: `Device::check`): a wait
-// beyond the cycle limit, a rank or an offset that does not exist, a way that failed, a host that asked kernels to end. A
+// beyond the cycle limit, a rank that is lost while this one waits, a rank or an offset that does not exist, a signal that is
+// not at a multiple of 8 bytes or a slot that is not at one of 16, a way that failed, a host that asked kernels to end. A
 // kernel should then return: all members of a scope get the same answer.
 #pragma once
 #include "spmd_types.cuh"
@@ -97,14 +98,26 @@ __device__ __forceinline__ T *mapped(const context_t &context, T *object, u32 pe
     return base == 0 || offset >= context.heap_bytes ? nullptr : reinterpret_cast<T *>(base + offset);
 }
 
-// Whether `bytes` bytes at `address` are in the heap and `peer` is a rank; the offset in `offset`.
-__device__ __forceinline__ bool place(const context_t &context, const void *address, u64 bytes, u32 peer, u64 &offset) {
+// What signals and slots have to be aligned to: the hardware does not store to another address, and ends the kernel.
+constexpr u64 SIGNAL_ALIGNMENT = 8, SLOT_ALIGNMENT = 16;
+
+// Whether `bytes` bytes at `address` are in the heap, aligned to `alignment`, and `peer` is a rank; the offset in `offset`.
+__device__ __forceinline__ bool place(const context_t &context, const void *address, u64 bytes, u32 peer, u64 &offset,
+                                      u64 alignment = 1) {
     offset = (u64)address - context.heap;
     if (peer >= context.size) return fail(context, ERROR_RANK, ~0u, peer, context.size, 0);
-    if (offset > context.heap_bytes || bytes > context.heap_bytes - offset) {
-        return fail(context, ERROR_RANGE, peer, offset, bytes, context.heap_bytes);
+    const bool is_aligned = (offset & (alignment - 1)) == 0;
+    if (offset > context.heap_bytes || bytes > context.heap_bytes - offset || !is_aligned) {
+        return fail(context, is_aligned ? ERROR_RANGE : ERROR_ALIGNMENT, peer, offset, is_aligned ? bytes : alignment,
+                    context.heap_bytes);
     }
     return true;
+}
+
+// Whether a place of one's own that is waited for is aligned. Not every one is in the heap.
+__device__ __forceinline__ bool aligned(const context_t &context, const void *address, u64 alignment, u32 peer) {
+    const bool is_aligned = ((u64)address & (alignment - 1)) == 0;
+    return is_aligned || fail(context, ERROR_ALIGNMENT, peer, (u64)address - context.heap, alignment, context.heap_bytes);
 }
 
 // ---- copying --------------------------------------------------------------------------------------------------------
@@ -241,7 +254,8 @@ template <class Scope = thread_scope>
 __device__ inline bool put_signal(const context_t &context, void *destination, const void *source, u64 bytes,
                                   u64 *signal, u64 value, signal_op_t op, u32 peer, Scope scope = {}) {
     u64 offset, word;
-    if (!place(context, destination, bytes, peer, offset) || !place(context, signal, 8, peer, word)) return false;
+    if (!place(context, destination, bytes, peer, offset)) return false;
+    if (!place(context, signal, 8, peer, word, SIGNAL_ALIGNMENT)) return false;
     const u64 base = base_of(context, peer);
     if (base != 0) {
         copy(reinterpret_cast<void *>(base + offset), source, bytes, scope);
@@ -260,7 +274,7 @@ __device__ inline bool put_signal(const context_t &context, void *destination, c
 // Raises a signal of `peer` without any fence: it covers nothing. One thread.
 __device__ inline bool signal_relaxed(const context_t &context, u64 *signal, u64 value, signal_op_t op, u32 peer) {
     u64 word;
-    if (!place(context, signal, 8, peer, word)) return false;
+    if (!place(context, signal, 8, peer, word, SIGNAL_ALIGNMENT)) return false;
     const u64 base = base_of(context, peer);
     if (base != 0) {
         raise(reinterpret_cast<u64 *>(base + word), value, op);
@@ -321,8 +335,8 @@ __device__ __forceinline__ bool holds(u64 found, compare_t compare, u64 value) {
 template <class Scope = thread_scope>
 __device__ inline bool wait_signal(const context_t &context, const u64 *signal, compare_t compare, u64 value,
                                    Scope scope = {}) {
-    bool seen = true;
-    if (scope.index() == 0) {
+    bool seen = aligned(context, signal, SIGNAL_ALIGNMENT, ~0u);
+    if (seen && scope.index() == 0) {
         patience_t patience;
         u64 found;
         while (!holds(found = load_relaxed(signal), compare, value)) {
@@ -389,7 +403,7 @@ template <class Scope = thread_scope>
 __device__ inline bool send_small(const context_t &context, packet_t *slot, const void *source, u64 bytes, u64 capacity,
                                   u64 mark, u32 peer, Scope scope = {}) {
     u64 offset;
-    if (!place(context, slot, small_packets(capacity) * sizeof(packet_t), peer, offset)) return false;
+    if (!place(context, slot, small_packets(capacity) * sizeof(packet_t), peer, offset, SLOT_ALIGNMENT)) return false;
     if (bytes > capacity) return fail(context, ERROR_RANGE, peer, offset, bytes, capacity);
     const u64 base = base_of(context, peer);
     if (base == 0) {
@@ -408,6 +422,7 @@ template <class Scope = thread_scope>
 __device__ inline bool receive_small(const context_t &context, void *destination, const packet_t *slot, u64 bytes,
                                      u64 capacity, u64 mark, u32 peer, Scope scope = {}) {
     if (peer >= context.size) return fail(context, ERROR_RANK, ~0u, peer, context.size, 0);
+    if (!aligned(context, slot, SLOT_ALIGNMENT, peer)) return false;
     bool seen = true;
     if (base_of(context, peer) == 0) {
         if (!wait_signal(context, &slot[small_packets(capacity) - 1].mark, AT_LEAST, mark, scope)) return false;

@@ -9,6 +9,8 @@ namespace spmd {
 inline __device__ __noinline__ bool record_error(u64 at, u64 claim, error_t code, u32 peer, u64 detail, u64 expected,
                                                  u64 found) {
     auto *record = reinterpret_cast<error_record_t *>(at);
+    // Told apart here and not by those that wait, which must stay small.
+    if (code == ERROR_STOPPED && *(volatile u32 *)&record->stop == STOP_LOST) code = ERROR_LOST;
     // In the device's own memory: over the bus a compare-and-swap need not be one.
     u32 *word = claim == 0 ? &record->code : reinterpret_cast<u32 *>(claim);
     if (atomicCAS_system(word, 0u, (u32)code) == 0) {
@@ -31,7 +33,8 @@ __device__ __forceinline__ bool fail(const context_t &context, error_t code, u32
     return record_error(context.error, context.claim, code, peer, detail, expected, found);
 }
 
-// The clock of a wait. Looks at the clock and at the host's wish to stop once every 1,024 polls: both cost more than a poll.
+// The clock of a wait. Looks at the clock, and at whether the host wants waits to end (because a rank is lost, or the program
+// says so), once every 1,024 polls: both cost more than a poll. A millisecond is soon enough to end.
 struct patience_t {
     u32 polls = 0;
     long long begun = 0;
@@ -43,7 +46,7 @@ struct patience_t {
         const long long now = clock64();
         if (begun == 0) begun = now;
         const auto *record = reinterpret_cast<const volatile error_record_t *>(context.error);
-        if (record->stop != 0) return fail(context, ERROR_STOPPED, peer, detail, expected, found);
+        if (record->stop != STOP_NOT) return fail(context, ERROR_STOPPED, peer, detail, expected, found);
         if (context.cycle_limit != 0 && (u64)(now - begun) > context.cycle_limit) {
             return fail(context, code, peer, detail, expected, found);
         }

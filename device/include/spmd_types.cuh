@@ -38,8 +38,17 @@ enum error_t : u32 {
     ERROR_RANGE = 4,        // outside the heap: `detail` is the offset, `expected` the bytes
     ERROR_RING_STALLED = 5, // the proxy took no descriptor within the cycle limit
     ERROR_QUEUE = 6,        // the NIC completed with an error: `detail` is its syndrome
-    ERROR_STOPPED = 7,      // the host asked all kernels to end, for example because a peer is gone
+    ERROR_STOPPED = 7,      // the host asked all kernels to end
     ERROR_PROXY = 8,        // the proxy could not carry out a request: `detail` is its position; the host knows why
+    ERROR_LOST = 9,         // a rank is lost, so that this wait may never end; the host knows which and why
+    ERROR_ALIGNMENT = 10,   // a signal or slot is not aligned: `detail` is its offset, `expected` what it is to be a multiple of
+};
+
+// What the host writes into `error_record_t::stop`.
+enum stop_t : u32 {
+    STOP_NOT = 0,
+    STOP_ASKED = 1,  // waits end with ERROR_STOPPED
+    STOP_LOST = 2,   // waits end with ERROR_LOST
 };
 
 // One rank as seen from this one; an array of `size` of them in device memory.
@@ -61,7 +70,7 @@ struct error_record_t {
     u32 block;     // 32 blockIdx.x
     u32 thread;    // 36 threadIdx.x
     u32 complete;  // 40 set to 1 once the fields above are written
-    u32 stop;      // 44 written by the host: waits end with ERROR_STOPPED
+    u32 stop;      // 44 one of stop_t, written by the host: whether waits end
     u64 unused[2]; // 48
 };
 

@@ -9,6 +9,8 @@ use spmd_collectives::Collectives;
 pub(crate) struct Refused {
     /// Whose step failed first, and why: the same text on all ranks.
     pub(crate) reason: String,
+    /// Whether that was for want of the GPU's memory.
+    pub(crate) wants_memory: bool,
     /// What this rank's own step failed with.
     own: Option<Error>,
 }
@@ -22,15 +24,17 @@ impl Refused {
 
 /// Whether a step worked on all ranks; else whose failed first, and why. Collective.
 pub(crate) fn agree<T>(communicator: &Communicator, step: Result<T>) -> Result<std::result::Result<T, Refused>> {
-    let text = step.as_ref().err().map(ToString::to_string).unwrap_or_default();
+    // The kind of error as one byte, then its text.
+    let said = |error: &Error| format!("{}{error}", if matches!(error, Error::Memory { .. }) { 'm' } else { 'o' });
+    let text = step.as_ref().err().map(said).unwrap_or_default();
     let (texts, lengths) = communicator.all_gather_v(text.as_bytes())?;
     let Some(rank) = lengths.iter().position(|length| *length > 0) else {
         return Ok(Ok(step?));
     };
     // Those before it have none.
-    let text = String::from_utf8_lossy(&texts[..lengths[rank]]);
+    let text = String::from_utf8_lossy(&texts[1..lengths[rank]]);
     let reason = format!("rank {}: {text}", communicator.world_rank(rank));
-    Ok(Err(Refused { reason, own: step.err() }))
+    Ok(Err(Refused { reason, wants_memory: texts[0] == b'm', own: step.err() }))
 }
 
 #[cfg(test)]
@@ -43,9 +47,17 @@ mod tests {
             let comm = world.communicator();
             let step = if comm.rank() >= 2 { Err(Error::NoDriver) } else { Ok(comm.rank()) };
             let refused = agree(&comm, step).unwrap().unwrap_err();
+            assert!(!refused.wants_memory);
             assert!(refused.reason.starts_with("rank 2: no device"), "{}", refused.reason);
             let error = refused.error(|reason| Error::Way { way: "mapped".into(), reason });
             assert_eq!(matches!(error, Error::NoDriver), comm.rank() >= 2, "{error}");
+            let full = Error::Memory { what: "a test", wanted: 1000, free: 10, total: 500 };
+            let refused = agree(&comm, if comm.rank() == 1 { Err(full) } else { Ok(()) }).unwrap().unwrap_err();
+            assert!(refused.wants_memory, "all ranks know");
+            assert_eq!(
+                refused.reason,
+                "rank 1: a test: 1000 bytes of the GPU's memory are wanted, 10 of its 500 are free"
+            );
             assert_eq!(agree(&comm, Ok(7)).unwrap().unwrap(), 7);
         });
     }

@@ -119,6 +119,8 @@ pub struct Explanation {
     pub choice: Choice,
     /// How its collectives go.
     pub collectives: String,
+    /// What makes all of it slower than it need be.
+    pub warning: Option<String>,
 }
 
 impl fmt::Display for Explanation {
@@ -136,6 +138,9 @@ impl fmt::Display for Explanation {
                 writeln!(f, "    refused  {way}: {why}")?;
             }
             writeln!(f, "collectives: {}", self.collectives)?;
+            if let Some(warning) = &self.warning {
+                writeln!(f, "warning: {warning}")?;
+            }
         }
         Ok(())
     }

@@ -14,6 +14,13 @@ pub const CONTEXT_VERSION: u32 = 2;
 /// How many ranks have their base in the argument of a kernel itself.
 pub const NEAR: usize = 8;
 
+/// [`ErrorRecord::stop`] (`stop_t`): kernels wait as long as they like.
+pub const STOP_NOT: u32 = 0;
+/// [`ErrorRecord::stop`]: waits end, because the program has asked for it.
+pub const STOP_ASKED: u32 = 1;
+/// [`ErrorRecord::stop`]: waits end, because a rank is lost.
+pub const STOP_LOST: u32 = 2;
+
 /// How the kernel reaches a peer (`way_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -75,7 +82,7 @@ pub struct ErrorRecord {
     pub thread: u32,
     /// 1 once the fields above are written.
     pub complete: u32,
-    /// Written by the host: waits end.
+    /// Written by the host: whether waits end ([`STOP_NOT`] and the others).
     pub stop: u32,
     /// 0.
     pub unused: [u64; 2],

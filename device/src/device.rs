@@ -6,17 +6,19 @@
 
 use crate::{
     agree::agree,
+    alarm::Alarm,
     buffer::DeviceBuffer,
     check,
     choice::{Asked, Choice, Explanation, Facts, choose},
-    collectives::{Group, State, groups, most_blocks},
-    context::{CONTEXT_VERSION, ErrorRecord, KernelContext, NEAR, PeerEntry, Way},
+    collectives::{Group, State, groups},
+    context::{CONTEXT_VERSION, KernelContext, NEAR, PeerEntry, Way},
     driver::{Gpu, failed},
     error::{Error, KernelError, Result},
     far::FarHeap,
-    memory::Pinned,
     near::NearHeap,
     nvrtc::Nvrtc,
+    sharing::Sharing,
+    watch::Watch,
 };
 use cudarc::{
     driver::{CudaContext, CudaModule, CudaSlice, CudaStream, result},
@@ -25,14 +27,14 @@ use cudarc::{
 use spmd::{Communicator, Element, World, config::keys, heap::layout::Layout};
 use spmd_collectives::Collectives;
 use std::{
-    mem::offset_of,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-/// How long a kernel may take from claiming the error record to completing it.
-const COMPLETION: Duration = Duration::from_secs(1);
+/// What to do when a GPU has no room for the heap.
+const WAY_OUT: &str = "ask for less (`device.heap_bytes`), put fewer ranks on a GPU, or take a heap in the host's memory, which \
+                       kernels of other ranks reach through the proxy (`device.way=proxy`)";
 
 /// A rank's GPU, with a heap that the kernels of all ranks put into.
 ///
@@ -52,7 +54,7 @@ struct Inner {
     /// For copies between host and GPU, which wait for nothing else.
     copies: Arc<CudaStream>,
     context: KernelContext,
-    error: Pinned<ErrorRecord>,
+    alarm: Arc<Alarm>,
     layout: Mutex<Layout>,
     /// Bytes at the front of the heap that are not the program's.
     reserved: usize,
@@ -63,8 +65,17 @@ struct Inner {
     claim: CudaSlice<u32>,
     _peers: CudaSlice<u64>,
     _copy: CudaSlice<u64>,
+    /// Raises the alarm when a rank is lost.
+    _watch: Watch,
     // After what uses it.
     heap: Heap,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // While a lost rank still ends kernels that wait for it: no part of this may go before they have ended.
+        let _ = self.gpu.context.synchronize();
+    }
 }
 
 /// Where the heap lies.
@@ -91,19 +102,34 @@ impl Device {
     /// Opens the GPU of this rank and makes a heap of `device.heap_bytes` bytes. Collective over the world.
     ///
     /// # Errors
-    /// When a rank has no GPU, or the way that `device.way` asks for is impossible: on all ranks.
+    /// When a rank has no GPU or its GPU no room for the heap, or the way that `device.way` asks for is impossible: on all
+    /// ranks.
     pub fn new(world: &World) -> Result<Self> {
-        let communicator = world.communicator().duplicate()?;
+        Self::over(world, &world.communicator())
+    }
+
+    /// The same for the ranks of any communicator of this world, which are those that kernels then count: a part of all ranks,
+    /// or those that are left after a loss ([`Communicator::shrink`]). Collective over them. A rank may have several, each with
+    /// a heap of its own, all on the same GPU.
+    ///
+    /// # Errors
+    /// As for [`Device::new`].
+    pub fn over(world: &World, ranks: &Communicator) -> Result<Self> {
+        let communicator = ranks.duplicate()?;
+        // Whoever gives up the ranks gives up what their kernels wait for.
+        communicator.serve(ranks);
         let snapshot = world.snapshot();
         let bytes = usize::try_from(snapshot.get(keys::DEVICE_HEAP_BYTES)).unwrap_or(usize::MAX);
         let (rank, size) = (communicator.rank(), communicator.size());
-        let host = communicator.host_of(rank);
-        let place = (0..rank).filter(|other| communicator.host_of(*other) == host).count();
+        // By its place in the world, so that a rank has one GPU whatever communicator asks.
+        let all = world.communicator();
+        let host = all.host_of(all.rank());
+        let place = (0..all.rank()).filter(|other| all.host_of(*other) == host).count();
         // A rank without a GPU must not leave the others waiting.
         let gpu = agree(&communicator, Gpu::open(world.placement().gpu.as_ref(), place))?;
         let gpu = gpu.map_err(|refused| refused.error(|reason| Error::Heap { operation: "Device::new", reason }))?;
         let stream = gpu.context.new_stream().map_err(failed("making a stream"))?;
-        let error = Pinned::new(&gpu)?;
+        let alarm = Arc::new(Alarm::new(&gpu)?);
         let claim = stream.alloc_zeros::<u32>(1).map_err(failed("taking memory of the GPU"))?;
         // Its own copy is filled in once everything is known.
         let mut copy =
@@ -114,18 +140,19 @@ impl Device {
             version: CONTEXT_VERSION,
             rank: narrow(rank),
             size: narrow(size),
-            error: error.address(),
+            error: alarm.address(),
             cycle_limit: cycles(snapshot.get(keys::DEVICE_WAIT_LIMIT), gpu.clock_rate()?),
             ..KernelContext::default()
         };
         let hosts = (0..size).map(|rank| communicator.host_of(rank)).collect::<std::collections::BTreeSet<_>>().len();
         let asked = Asked::parse(&snapshot.get(keys::DEVICE_WAY));
         let reserved = State::mapped_bytes(size);
-        let most_blocks = most_blocks(&communicator, &gpu)?;
+        let sharing = Sharing::new(&communicator, &gpu)?;
+        let (most_blocks, shared) = (sharing.most_blocks(), sharing.warning());
         let tries = hosts == 1 && matches!(asked, Asked::Auto | Asked::Exactly(Way::Mapped));
         let (mut near, mut mapped) = (None, None);
         if tries {
-            match NearHeap::new(&communicator, &gpu, bytes.saturating_add(reserved))? {
+            match NearHeap::new(&communicator, &gpu, bytes.saturating_add(reserved), WAY_OUT)? {
                 Err(reason) => mapped = Some(Err(reason)),
                 Ok(heap) => {
                     let peers = set_peers(
@@ -147,7 +174,12 @@ impl Device {
             let is_asked = matches!(asked, Asked::Exactly(Way::Proxy | Way::Mlx5));
             let (group, hops) = Group::new(&communicator, &gpu, &stream, &context, groups(&communicator, is_asked))?;
             let bytes = bytes.saturating_add(State::far_bytes(&hops));
-            Ok::<_, Error>((FarHeap::new(&communicator, &gpu, &stream, bytes, world.placement())?, group, hops))
+            let heap = FarHeap::new(&communicator, &gpu, &stream, bytes, world.placement());
+            // Not every host has as much memory as the heap takes, or lets as much be pinned.
+            let heap = agree(&communicator, heap)?;
+            let heap =
+                heap.map_err(|refused| refused.error(|reason| Error::Heap { operation: "Device::new", reason }))?;
+            Ok::<_, Error>((heap, group, hops))
         };
         if asked == Asked::Exactly(Way::Mlx5) {
             let (mut heap, group, hops) = make_far()?;
@@ -156,7 +188,7 @@ impl Device {
         }
         let facts = Facts { asked, ranks: size, hosts, mapped, mlx5 };
         let choice = choose(&facts).map_err(|reason| Error::Way { way: snapshot.get(keys::DEVICE_WAY), reason })?;
-        if let (Some(warning), 0) = (&choice.warning, rank) {
+        for warning in [&choice.warning, &shared].into_iter().flatten().filter(|_| rank == 0) {
             eprintln!("device: {warning}");
         }
         let (heap, peers, reserved, collectives) = match near.filter(|_| choice.way == Way::Mapped) {
@@ -196,11 +228,14 @@ impl Device {
             heap: what,
             choice,
             collectives: collectives.explain(),
+            warning: shared,
         };
         if rank == 0 && snapshot.get(keys::REPORT_EXPLAIN) == "text" {
             eprint!("{explanation}");
         }
         let whole = usize::try_from(context.heap_bytes).unwrap_or(usize::MAX);
+        let told = alarm.clone();
+        let watch = Watch::start(communicator.clone(), move |error| told.lose(error))?;
         let inner = Inner {
             nvrtc: snapshot.get(keys::DEVICE_NVRTC),
             layout: Mutex::new(Layout::new(whole - reserved)),
@@ -209,13 +244,14 @@ impl Device {
             gpu,
             stream,
             context,
-            error,
+            alarm,
             reserved,
             collectives,
             explanation,
             claim,
             _peers: peers,
             _copy: copy,
+            _watch: watch,
             heap,
         };
         // Nobody puts before everybody is set up.
@@ -339,13 +375,18 @@ impl Device {
         &self.inner.stream
     }
 
-    /// The ranks whose heaps these are: those of the world.
+    /// The ranks whose heaps these are: a duplicate of the communicator that the device was made for.
     #[must_use]
     pub fn communicator(&self) -> &Communicator {
         &self.inner.communicator
     }
 
     /// Waits for a stream, then [`check`](Device::check)s.
+    ///
+    /// A rank that is lost, or a communicator that is revoked, ends within a few hundredths of a second every kernel that waits
+    /// for anything, whoever it is from, and every one that waits later: the error says which rank
+    /// ([`Error::is_loss`]). Kernels that do not wait, or whose signal is there, end as always. What is left then is a new
+    /// device for the ranks that are left ([`Device::over`]).
     ///
     /// # Errors
     /// When a kernel failed.
@@ -360,32 +401,33 @@ impl Device {
     /// # Errors
     /// That.
     pub fn check(&self) -> Result<()> {
-        let error = &self.inner.error;
-        let mut record = error.read();
-        if record.code == 0 {
-            return Ok(());
-        }
-        let begun = Instant::now();
-        while record.complete == 0 && begun.elapsed() < COMPLETION {
-            record = error.read();
-        }
-        error.write(ErrorRecord { stop: record.stop, ..ErrorRecord::default() });
+        let Some(record) = self.inner.alarm.take() else { return Ok(()) };
         self.inner.gpu.bind()?;
         let claim = address(&self.inner.claim, &self.inner.stream);
         // SAFETY: the word is ours; only kernels that fail write it.
         unsafe { result::memset_d8_async(claim, 0, size_of::<u32>(), self.inner.copies.cu_stream()) }
             .and_then(|()| self.inner.copies.synchronize())
             .map_err(failed("clearing an error"))?;
-        let reason = match &self.inner.heap {
+        // The kernel, or the proxy, may have been faster than the watch.
+        let loss = self.loss().or_else(|| self.inner.communicator.check_members().err());
+        let lost = loss.as_ref().is_some_and(spmd::Error::is_loss);
+        let mut error = KernelError { rank: self.inner.context.rank, record, reason: None, lost };
+        error.reason = match &self.inner.heap {
+            _ if error.is_ended_wait() => loss.map(|loss| loss.to_string()),
             Heap::Far(far) => far.proxy().failure().map(str::to_owned),
             Heap::Near(_) => None,
         };
-        Err(Error::Kernel(KernelError { rank: self.inner.context.rank, record, reason }))
+        Err(Error::Kernel(error))
     }
 
-    /// Asks kernels of this rank that wait to end (`true`), or lets kernels wait again.
+    /// Asks kernels of this rank that wait to end (`true`), or lets kernels wait again, if no rank is lost.
     pub fn stop(&self, stop: bool) {
-        self.inner.error.write_word(offset_of!(ErrorRecord, stop), u32::from(stop));
+        self.inner.alarm.ask(stop);
+    }
+
+    /// Why the ranks are not all there any more, if so.
+    pub(crate) fn loss(&self) -> Option<spmd::Error> {
+        self.inner.alarm.loss()
     }
 
     /// Which way this rank's kernels take to the others, and why. With `--explain` rank 0 prints it.

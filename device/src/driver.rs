@@ -7,7 +7,10 @@
 use crate::error::{Error, Result};
 use cudarc::driver::{CudaContext, DriverError, sys};
 use spmd::bootstrap::node::Chosen;
-use std::{ffi::CString, sync::Arc};
+use std::{
+    ffi::{CString, c_int},
+    sync::Arc,
+};
 
 /// A GPU that this rank uses.
 #[derive(Clone, Debug)]
@@ -65,6 +68,21 @@ impl Gpu {
     pub(crate) fn clock_rate(&self) -> Result<u64> {
         let kilohertz = self.attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?;
         Ok(u64::try_from(kilohertz).unwrap_or(0).max(1000) * 1000)
+    }
+
+    /// Whether processes share this GPU through MPS; none when the driver does not say.
+    pub(crate) fn has_mps(&self) -> Option<bool> {
+        /// `CU_DEVICE_ATTRIBUTE_MPS_ENABLED`, which the bindings for our oldest driver do not name.
+        const MPS_ENABLED: c_int = 133;
+        type Ask = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
+        // SAFETY: the driver, which is loaded already.
+        let library = unsafe { libloading::Library::new("libcuda.so.1") }.ok()?;
+        // SAFETY: as the driver's header declares it, with the attribute as the number that an enumerator is.
+        let ask = unsafe { library.get::<Ask>(b"cuDeviceGetAttribute\0") }.ok()?;
+        let mut answer = 0;
+        // SAFETY: the pointer is to our own variable.
+        let code = unsafe { ask(&raw mut answer, MPS_ENABLED, self.context.cu_device()) };
+        (code == 0).then_some(answer != 0)
     }
 
     pub(crate) fn processors(&self) -> Result<u32> {

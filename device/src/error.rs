@@ -51,6 +51,18 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// The GPU has not so much memory.
+    #[error("{what}: {wanted} bytes of the GPU's memory are wanted, {free} of its {total} are free")]
+    Memory {
+        /// What for.
+        what: &'static str,
+        /// Bytes.
+        wanted: usize,
+        /// Bytes that are free.
+        free: usize,
+        /// Bytes that there are.
+        total: usize,
+    },
     /// A buffer does not fit, is of another heap, or ranks ask for different ones.
     #[error("{operation}: {reason}")]
     Heap {
@@ -81,6 +93,21 @@ impl fmt::Debug for Error {
     }
 }
 
+impl Error {
+    /// Whether it says that ranks are lost or have left, or that another rank has found that and revoked the communicator:
+    /// those that are left can go on with a new device ([`Device::over`](crate::Device::over)) for what
+    /// [`Communicator::shrink`](spmd::Communicator::shrink) gives. As [`spmd::Error::is_loss`].
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        match self {
+            Error::Kernel(error) => error.lost,
+            Error::Runtime(error) => error.is_loss(),
+            Error::Collective(error) => spmd::Error::from(error.clone()).is_loss(),
+            _ => false,
+        }
+    }
+}
+
 fn hidden_by(visible: &Option<String>) -> String {
     match visible {
         Some(value) => format!(" (CUDA_VISIBLE_DEVICES={value})"),
@@ -96,8 +123,10 @@ pub struct KernelError {
     pub rank: u32,
     /// What it recorded.
     pub record: ErrorRecord,
-    /// Why the proxy has given up, where that is what went wrong.
+    /// Why the proxy has given up or which rank is lost, where that is what went wrong.
     pub reason: Option<String>,
+    /// Whether a rank was known to be lost, or the communicator to be revoked, when the error was taken.
+    pub lost: bool,
 }
 
 /// `error_t` of the header.
@@ -110,6 +139,8 @@ mod code {
     pub(super) const QUEUE: u32 = 6;
     pub(super) const STOPPED: u32 = 7;
     pub(super) const PROXY: u32 = 8;
+    pub(super) const LOST: u32 = 9;
+    pub(super) const ALIGNMENT: u32 = 10;
 }
 
 impl KernelError {
@@ -117,6 +148,11 @@ impl KernelError {
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         self.record.code == code::TIMEOUT
+    }
+
+    /// Whether the host has ended a wait of the kernel, because the ranks are not all there any more.
+    pub(crate) fn is_ended_wait(&self) -> bool {
+        self.record.code == code::LOST
     }
 }
 
@@ -146,6 +182,14 @@ impl fmt::Display for KernelError {
                 let reason = self.reason.as_deref().unwrap_or("it does not say why");
                 write!(f, "the proxy could not carry out request {detail}{of}: {reason}")
             }
+            code::LOST => {
+                let reason = self.reason.as_deref().unwrap_or("a rank is lost");
+                write!(f, "a wait{of} at {detail} for {expected}, which found {found}, was ended: {reason}")
+            }
+            code::ALIGNMENT => write!(
+                f,
+                "a signal or slot{of} at offset {detail} of the heap: it must be at a multiple of {expected} bytes"
+            ),
             other => write!(f, "error {other}{of}: detail {detail}, expected {expected}, found {found}"),
         }
     }
@@ -158,10 +202,24 @@ mod tests {
     #[test]
     fn a_timeout_names_the_word_and_both_values() {
         let record = ErrorRecord { code: 1, peer: u32::MAX, detail: 128, expected: 7, found: 6, ..Default::default() };
-        let text = KernelError { rank: 3, record, reason: None }.to_string();
+        let text = KernelError { rank: 3, record, reason: None, lost: false }.to_string();
         for part in ["rank 3", "offset 128", "waited for 7", "found 6", "device.wait_limit"] {
             assert!(text.contains(part), "{part} is missing: {text}");
         }
+    }
+
+    #[test]
+    fn a_loss_names_the_rank_and_is_told_from_other_errors() {
+        let record = ErrorRecord { code: 9, peer: u32::MAX, detail: 64, expected: 5, found: 4, ..Default::default() };
+        let lost = spmd::Error::PeerLost { peer: 2, host: "n1".into(), reason: "signal 9".into() };
+        let error = KernelError { rank: 0, record, reason: Some(lost.to_string()), lost: true };
+        let text = error.to_string();
+        for part in ["rank 0, block", "at 64 for 5", "found 4", "rank 2 on host n1 is lost: signal 9"] {
+            assert!(text.contains(part), "{part} is missing: {text}");
+        }
+        assert!(Error::Kernel(error).is_loss() && Error::Runtime(lost.clone()).is_loss());
+        let record = ErrorRecord { code: 1, ..record };
+        assert!(!Error::Kernel(KernelError { rank: 0, record, reason: None, lost: false }).is_loss());
     }
 
     #[test]
@@ -174,10 +232,10 @@ mod tests {
         let mut count = 0;
         for (name, code) in codes.filter(|(_, code)| *code != 0) {
             let record = ErrorRecord { code, ..Default::default() };
-            let text = KernelError { rank: 0, record, reason: None }.to_string();
+            let text = KernelError { rank: 0, record, reason: None, lost: false }.to_string();
             assert!(!text.contains(&format!("error {code}")), "ERROR_{name} has no message: {text}");
             count += 1;
         }
-        assert!(count >= 8, "the header's codes were not found");
+        assert!(count >= 10, "the header's codes were not found");
     }
 }

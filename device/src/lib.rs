@@ -38,6 +38,8 @@
 #[cfg(not(loom))]
 mod agree;
 #[cfg(not(loom))]
+mod alarm;
+#[cfg(not(loom))]
 mod buffer;
 #[cfg(not(loom))]
 mod check;
@@ -71,6 +73,12 @@ pub mod nic;
 #[cfg(not(loom))]
 mod nvrtc;
 pub mod proxy;
+#[cfg(not(loom))]
+mod sharing;
+#[cfg(all(test, not(loom)))]
+mod waits;
+#[cfg(not(loom))]
+mod watch;
 
 /// The bindings of the CUDA driver that this crate uses: contexts, streams and graphs of a program are those.
 #[cfg(not(loom))]
@@ -88,3 +96,5 @@ pub use device::{Device, Kernels};
 pub use error::{Error, KernelError, Result};
 #[cfg(not(loom))]
 pub use nvrtc::Nvrtc;
+#[cfg(not(loom))]
+pub use watch::Watch;

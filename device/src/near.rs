@@ -25,10 +25,23 @@ pub(crate) struct NearHeap {
 impl NearHeap {
     /// Takes `bytes` bytes on each GPU and maps them everywhere. The inner error is a reason that holds for all ranks alike.
     /// Collective.
-    pub(crate) fn new(near: &Communicator, gpu: &Gpu, bytes: usize) -> Result<std::result::Result<Self, String>> {
+    ///
+    /// # Errors
+    /// When a GPU has not so much memory, on all ranks: another kind of memory is only taken when it is asked for, which
+    /// `way_out` says how to do.
+    pub(crate) fn new(
+        near: &Communicator,
+        gpu: &Gpu,
+        bytes: usize,
+        way_out: &str,
+    ) -> Result<std::result::Result<Self, String>> {
         let own = Physical::new(gpu, bytes).and_then(|own| Ok((own.export()?, Arc::new(own))));
         let (descriptor, own) = match agree(near, own)? {
             Ok(own) => own,
+            Err(refused) if refused.wants_memory => {
+                let reason = format!("{}; {way_out}", refused.reason);
+                return Err(Error::Heap { operation: "Device::new", reason });
+            }
             Err(refused) => return Ok(Err(refused.reason)),
         };
         let bytes = own.bytes();

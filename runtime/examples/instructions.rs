@@ -9,7 +9,7 @@
 //!
 //! Each phase has seen 40 windows of 64 messages: divide by 2,560.
 
-use spmd::{Communicator, RecvRequest, SendRequest, prelude::*};
+use spmd::{Communicator, RecvRequest, SendRequest};
 use std::sync::Barrier;
 
 const ROUNDS: usize = 40;

@@ -17,6 +17,10 @@ use spmd::{Communicator, config::keys};
 use spmd_collectives::{groups::Groups, tune};
 use std::sync::Arc;
 
+/// What to do when a GPU has no room for a group's memory.
+const WAY_OUT: &str =
+    "it is for collectives among ranks whose GPUs map each other: free some, or put fewer ranks on a GPU";
+
 /// A group's memory, and what kernels get to reach it.
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -70,7 +74,7 @@ impl Group {
         let hops = Hops::new(groups);
         let colour = u32::try_from(hops.groups().of(communicator.rank())).unwrap_or(u32::MAX);
         let within = communicator.split(Some(colour), 0)?.expect("every rank is in a group");
-        let made = match NearHeap::new(&within, gpu, hops.near_bytes())? {
+        let made = match NearHeap::new(&within, gpu, hops.near_bytes(), WAY_OUT)? {
             Ok(heap) => Self::prove(&within, gpu, stream, context, heap)?,
             Err(reason) => Err(reason),
         };

@@ -19,7 +19,7 @@ use crate::{
     buffer::DeviceBuffer,
     context::KernelContext,
     device::{Device, address},
-    driver::{Gpu, failed},
+    driver::failed,
     error::{Error, Result},
 };
 use cudarc::{
@@ -27,8 +27,8 @@ use cudarc::{
     nvrtc::Ptx,
 };
 use hops::{HopsArgument, HopsShape, THREADS};
-use spmd::{Communicator, Element};
-use spmd_collectives::{Collectives, groups::Groups};
+use spmd::Element;
+use spmd_collectives::groups::Groups;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
@@ -73,7 +73,7 @@ macro_rules! reducible {
 reducible!(half::f16, "f16"; half::bf16, "bf16"; f32, "f32"; f64, "f64"; i32, "i32"; u32, "u32"; i64, "i64"; u64, "u64");
 
 /// Blocks that a kernel of one or two shots may have: each has a row of flags.
-const MAX_BLOCKS: usize = 256;
+pub(crate) const MAX_BLOCKS: usize = 256;
 /// All packets of one operation, in bytes of data.
 const PACKET_DATA: usize = 2 << 20;
 const PAGE: usize = 4096;
@@ -90,27 +90,6 @@ pub(crate) struct State {
     most_blocks: u32,
     /// By the type's name: one-shot, two-shot, two-hop.
     kernels: Mutex<BTreeMap<&'static str, [CudaFunction; 3]>>,
-}
-
-/// The most blocks of a collective's kernel, the same on all ranks, because blocks of the same number wait for each other: so
-/// many that the kernels of all ranks that share a GPU fit on it at once, one block a processor. Collective.
-pub(crate) fn most_blocks(communicator: &Communicator, gpu: &Gpu) -> Result<u32> {
-    let mut mine = [0_u64; 3];
-    mine[0] = u64::from(gpu.processors()?);
-    let uuid = gpu.context.uuid().map_err(failed("asking for the GPU's number"))?;
-    bytemuck::cast_slice_mut::<u64, u8>(&mut mine[1..])
-        .iter_mut()
-        .zip(uuid.bytes)
-        .for_each(|(byte, other)| *byte = other.cast_unsigned().to_ne_bytes()[0]);
-    let all = communicator.all_gather(&mine)?;
-    Ok(fitting(all.as_chunks::<3>().0))
-}
-
-/// For the processors of every rank's GPU and the number that names it.
-fn fitting(gpus: &[[u64; 3]]) -> u32 {
-    let sharing = |gpu: &[u64; 3]| gpus.iter().filter(|other| other[1..] == gpu[1..]).count() as u64;
-    let least = gpus.iter().map(|gpu| gpu[0] / sharing(gpu)).min().unwrap_or(1);
-    u32::try_from(least.clamp(1, MAX_BLOCKS as u64)).unwrap_or(1)
 }
 
 /// What one-shot and two-shot keep: `collective_t` in the GPU's memory.
@@ -294,10 +273,11 @@ impl Device {
     /// rank. Where the GPUs of all ranks do not map each other, as on several hosts, data goes in two hops: within the groups of
     /// ranks that do, and between them by the device's way.
     ///
-    /// A rank that never comes ends the kernel with an error after `device.wait_limit`; see [`Device::synchronize`].
+    /// A rank that never comes ends the kernel with an error after `device.wait_limit`, one that is lost at once; see
+    /// [`Device::synchronize`].
     ///
     /// # Errors
-    /// When the driver fails.
+    /// When a rank is known to be lost, or the driver fails.
     pub fn all_reduce<T: Reducible>(&self, buffer: &DeviceBuffer<T>, op: Operator, stream: &CudaStream) -> Result<()> {
         self.combine("all_reduce", buffer, op, None, None, stream)
     }
@@ -344,6 +324,10 @@ impl Device {
         stream: &CudaStream,
     ) -> Result<()> {
         let (size, bytes) = (self.communicator().size(), buffer.bytes());
+        // Better than a kernel that ends with it.
+        if let Some(loss) = self.loss() {
+            return Err(loss.into());
+        }
         if size == 1 || bytes == 0 {
             return Ok(());
         }

@@ -248,15 +248,6 @@ fn many_groups_combine_slices_in_turn_with_operations_that_do_not() {
     on_groups("five over tcp", Cluster::new(5).set("transport.allow", "tcp"), &Groups::apart(5), &cases[..5]);
 }
 
-#[test]
-fn kernels_of_ranks_that_share_a_gpu_fit_on_it_together() {
-    assert_eq!(super::fitting(&[[132, 1, 2], [132, 1, 3]]), 132);
-    assert_eq!(super::fitting(&[[132, 1, 2]; 4]), 33);
-    assert_eq!(super::fitting(&[[132, 1, 2], [132, 1, 2], [108, 5, 5]]), 66);
-    assert_eq!(super::fitting(&[[500, 1, 2]]), 256);
-    assert_eq!(super::fitting(&vec![[8, 1, 2]; 9]), 1);
-}
-
 /// One-shot or two-shot among `size` ranks, each a thread with its blocks.
 fn shots(size: usize, blocks: u32, cases: &[Case], is_one_shot: bool) {
     type OneShot = unsafe extern "C" fn(*const KernelContext, u32, u32, *mut f32, *const f32, u64, u32, u32);

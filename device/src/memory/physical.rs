@@ -7,7 +7,7 @@ use crate::{
     driver::{Gpu, failed},
     error::{Error, Result},
 };
-use cudarc::driver::sys;
+use cudarc::driver::{DriverError, result, sys};
 use std::{
     ffi::c_void,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
@@ -36,12 +36,19 @@ impl Physical {
         unsafe { sys::cuMemGetAllocationGranularity(&raw mut granule, &raw const properties, option) }
             .result()
             .map_err(failed("asking for the GPU's page size"))?;
-        let rounded = bytes.max(1).checked_next_multiple_of(granule.max(1)).ok_or_else(|| too_large(bytes))?;
+        let (free, total) = result::mem_get_info().map_err(failed("asking for the GPU's free memory"))?;
+        let full = || Error::Memory { what: "a heap that other GPUs map", wanted: bytes, free, total };
+        // What is free changes until the driver has it; more than there is need not be asked for.
+        let rounded = bytes.max(1).checked_next_multiple_of(granule.max(1)).filter(|rounded| *rounded <= total);
+        let rounded = rounded.ok_or_else(full)?;
         let mut handle = 0;
         // SAFETY: both pointers are to our own variables.
-        unsafe { sys::cuMemCreate(&raw mut handle, rounded, &raw const properties, 0) }
-            .result()
-            .map_err(failed(format!("taking {rounded} bytes of the GPU's memory")))?;
+        unsafe { sys::cuMemCreate(&raw mut handle, rounded, &raw const properties, 0) }.result().map_err(|error| {
+            match error {
+                DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY) => full(),
+                error => failed(format!("taking {rounded} bytes of the GPU's memory"))(error),
+            }
+        })?;
         Ok(Physical { handle, bytes: rounded, gpu: gpu.clone() })
     }
 
@@ -142,10 +149,6 @@ fn free(address: u64, bytes: usize) {
     // SAFETY: the range was reserved by us and nothing is mapped there.
     let freed = unsafe { sys::cuMemAddressFree(address, bytes) }.result();
     debug_assert!(freed.is_ok());
-}
-
-fn too_large(bytes: usize) -> Error {
-    Error::Heap { operation: "Device::new", reason: format!("{bytes} bytes are more than there are addresses") }
 }
 
 fn location(gpu: &Gpu) -> sys::CUmemLocation {

@@ -49,6 +49,31 @@ impl Communicator {
         self.runtime().lock().serve(self.inner.context, parent.inner.context);
     }
 
+    /// Whether this communicator can go on with all of its members: makes one round of progress, hears the news of the job,
+    /// and gives the error that a call would get that waits for everybody. For whoever waits for something that no call of
+    /// the runtime sees, such as the kernels of a device, and must not wait for ever. A member that has dropped its `World`
+    /// in order is no error: what it had to give has come.
+    ///
+    /// ```
+    /// use spmd::prelude::*;
+    ///
+    /// spmd::local::run(3, |world| {
+    ///     let comm = world.communicator();
+    ///     if comm.rank() == 2 {
+    ///         return comm.revoke().unwrap();
+    ///     }
+    ///     while comm.check_members().is_ok() {}
+    ///     assert!(matches!(comm.check_members(), Err(Error::Revoked { by: 2 })));
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// When a member is lost, when the communicator has been revoked, or when the job is ending.
+    pub fn check_members(&self) -> Result<()> {
+        let (context, members) = (self.inner.context, &self.inner.members);
+        self.runtime().look_up(|engine| engine.check_members(context, members))
+    }
+
     /// Whether nobody has revoked it.
     pub(super) fn check_open(&self) -> Result<()> {
         self.runtime().lock().check_open(self.inner.context)

@@ -298,7 +298,7 @@ table! {
     DEVICE_WAY: String = "device.way", choice("auto", &["auto", "mapped", "proxy", "mlx5"]), read by "devices";
 
     /// How long a kernel waits for a signal, a packet, or room in a ring before it gives up with an error. Zero: for ever,
-    /// so that the kernel hangs when a peer is gone.
+    /// so that kernels that are out of step hang; a rank that is lost ends waits in any case.
     DEVICE_WAIT_LIMIT: Duration = "device.wait_limit", duration(s(30), s(0)..=s(86400)), read by "devices";
 
     /// The file of NVRTC, which compiles kernels from their source. Empty: libnvrtc.so.13, .12 and the like, wherever the

@@ -203,6 +203,24 @@ impl Engine {
         }
     }
 
+    /// Why a communicator cannot go on with all of its members: one is lost, or it is revoked.
+    pub(crate) fn check_members(&self, context: u64, members: &[usize]) -> Result<()> {
+        if let Some(fatal) = &self.fatal {
+            return Err(fatal.clone());
+        }
+        if self.counted > 0 {
+            for &peer in members {
+                if let Some(Departed { departure, counted: true, .. }) = &self.departed[peer]
+                    && *departure != Departure::Finished
+                {
+                    return Err(departure_error(peer, &self.hosts[peer], departure, "what waits for it"));
+                }
+            }
+        }
+        // After the members: who is lost says more than who has heard of it.
+        self.check_open(context)
+    }
+
     /// Whether nothing more comes from a peer: it is lost, or has dropped its world.
     pub(crate) fn is_gone(&self, peer: usize) -> bool {
         self.departed[peer].as_ref().is_some_and(|departed| departed.counted)

@@ -13,7 +13,9 @@ mod lock;
 pub(crate) mod one_sided;
 pub(crate) mod operation;
 mod outbox;
+mod pace;
 mod revoked;
+mod runtime;
 mod table;
 pub(crate) mod tasks;
 #[cfg(test)]
@@ -21,9 +23,8 @@ mod tests;
 pub(crate) mod vector;
 mod wait;
 
-pub(crate) use wait::{
-    BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN, Waiting,
-};
+pub(crate) use pace::Waiting;
+pub(crate) use runtime::{BELL_TOKEN, COMPLETION_TOKEN, CONTROL_TOKEN, FIRST_FREE_TOKEN, News, Runtime, WAKE_TOKEN};
 
 use crate::{
     error::{Error, Result},

@@ -1,42 +1,24 @@
 //! Waiting: spin a little, then yield, then sleep on the rank's descriptors.
 
 use super::{
-    Engine,
+    Engine, Runtime,
     lock::Lock,
     operation::{Buffers, NoBuffers},
+    pace::{Next, Pace},
+    runtime::{CONTROL_TOKEN, Span},
 };
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::memory::{Activity, Segment};
-use crate::trace::{self, Recorder, What};
+use crate::trace::What;
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},
 };
 use std::{
-    os::fd::OwnedFd,
-    sync::{
-        Arc, Condvar, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
-/// The epoll token of the eventfd that wakes this rank. Transports use tokens above [`FIRST_FREE_TOKEN`].
-pub(crate) const WAKE_TOKEN: u64 = 0;
-/// The epoll token of the control socket to the agent.
-pub(crate) const CONTROL_TOKEN: u64 = 1;
-/// The epoll token of the eventfd by which a thread of this rank wakes another.
-pub(crate) const BELL_TOKEN: u64 = 2;
-/// The epoll token of the descriptor that tells of RDMA completions.
-pub(crate) const COMPLETION_TOKEN: u64 = 3;
-/// The first token that a transport may use.
-pub(crate) const FIRST_FREE_TOKEN: u64 = 16;
-
-/// Times a rank that shares its processor yields before it sleeps.
-const YIELDS: u32 = 4;
-/// Spins between two looks at the clock. At each, the processor is offered to others: the kernel may have put the very
-/// rank that is waited for on the same processor, and would let it wait for a whole scheduler tick.
-const SPINS_PER_CLOCK: u32 = 64;
 /// Turns that a rank which shares its processor gives to others before it looks for messages meanwhile, and may sleep: with
 /// many ranks on few processors the one that is waited for comes late in a round of all of them.
 const SHORT_YIELDS: u32 = 256;
@@ -46,122 +28,8 @@ const SHORT_SPINS: u32 = 1024;
 const SPINS_PER_TURN: u32 = 8;
 /// Idle rounds of a rank that does not sleep between two looks at its lifeline.
 const LIFELINE_EVERY: u32 = 1 << 14;
-/// Calls that find nothing and do not wait between two looks at the lifeline.
-const LISTEN_EVERY: u32 = 256;
 /// A sleep ends at the latest after this, in case a peer died before it could wake us.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
-
-/// How blocked calls wait (`wait.policy` and `wait.spin`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waiting {
-    /// Spin this long (and let others run now and then), then sleep.
-    SpinThenSleep(Duration),
-    /// Let other processes run a few times, then sleep: for hosts with more ranks than processors.
-    YieldThenSleep,
-    /// Never leave the processor.
-    Spin,
-    /// Let other processes run, but never sleep.
-    Yield,
-}
-
-impl Waiting {
-    /// Whether a rank that waits sleeps at once, or nearly so.
-    pub(crate) fn sleeps_often(self) -> bool {
-        matches!(self, Waiting::YieldThenSleep) || self == Waiting::SpinThenSleep(Duration::ZERO)
-    }
-}
-
-/// Where a waiting call is in its policy.
-#[derive(Debug, Default)]
-pub(crate) struct Pace {
-    idle: u32,
-    since: Option<Instant>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Next {
-    Spin,
-    Yield,
-    Sleep,
-}
-
-impl Pace {
-    /// Something moved: begin anew.
-    pub(crate) fn restart(&mut self) {
-        *self = Pace::default();
-    }
-
-    fn next(&mut self, waiting: Waiting) -> Next {
-        self.idle = self.idle.saturating_add(1);
-        match waiting {
-            Waiting::Spin => Next::Spin,
-            Waiting::Yield => Next::Yield,
-            Waiting::YieldThenSleep if self.idle <= YIELDS => Next::Yield,
-            Waiting::YieldThenSleep => Next::Sleep,
-            Waiting::SpinThenSleep(_) if !self.idle.is_multiple_of(SPINS_PER_CLOCK) => Next::Spin,
-            Waiting::SpinThenSleep(limit) => {
-                let since = *self.since.get_or_insert_with(Instant::now);
-                if since.elapsed() < limit { Next::Yield } else { Next::Sleep }
-            }
-        }
-    }
-}
-
-/// What all communicators of a rank share.
-pub(crate) struct Runtime {
-    engine: Mutex<Engine>,
-    /// Threads that wait while another one sleeps on the descriptors, and how many such sleeps have ended.
-    others: Condvar,
-    sleeps: Mutex<u64>,
-    /// Every descriptor that can end a wait is registered here.
-    poller: Arc<OwnedFd>,
-    waiting: Waiting,
-    idle_pokes: AtomicU32,
-    /// What there is to know of the rest of the job.
-    lifeline: Box<dyn Fn() -> Vec<News> + Send + Sync>,
-    /// How much of the news that the segment counts has been listened to.
-    heard: AtomicU64,
-    /// See [`Engine::trouble`].
-    trouble: Arc<AtomicBool>,
-    /// Where this rank says what it is doing, and its place there.
-    board: Option<(Arc<Segment>, usize)>,
-    /// Records calls, when that is asked for.
-    recorder: Option<Arc<Recorder>>,
-}
-
-/// A call or a whole operation that is recorded from here until it is dropped, if anything is.
-#[derive(Debug)]
-pub(crate) struct Span<'a> {
-    recorded: Option<(&'a Recorder, u64)>,
-    what: What,
-}
-
-impl Drop for Span<'_> {
-    fn drop(&mut self) {
-        if let Some((recorder, began)) = self.recorded {
-            recorder.ended(began, self.what);
-        }
-    }
-}
-
-/// News of the rest of the job.
-#[derive(Clone, Debug)]
-pub(crate) enum News {
-    /// Nothing works any more.
-    Fatal(Error),
-    /// A rank is gone, and the job goes on.
-    Lost {
-        /// Its rank in the world.
-        peer: usize,
-        /// How it was lost.
-        reason: String,
-    },
-    /// A rank has dropped its world. What it has sent may still be on its way.
-    Finished {
-        /// Its rank in the world.
-        peer: usize,
-    },
-}
 
 /// Says what this rank is doing once it waits, and takes it back.
 struct Notice<'a> {
@@ -194,110 +62,7 @@ impl Drop for Notice<'_> {
     }
 }
 
-impl std::fmt::Debug for Runtime {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Runtime").field("waiting", &self.waiting).finish_non_exhaustive()
-    }
-}
-
 impl Runtime {
-    pub(crate) fn new(
-        engine: Engine,
-        poller: Arc<OwnedFd>,
-        waiting: Waiting,
-        lifeline: Box<dyn Fn() -> Vec<News> + Send + Sync>,
-        board: Option<(Arc<Segment>, usize)>,
-    ) -> Self {
-        let (recorder, trouble) = (engine.recorder.clone(), engine.trouble());
-        Runtime {
-            engine: Mutex::new(engine),
-            others: Condvar::new(),
-            sleeps: Mutex::new(0),
-            poller,
-            waiting,
-            idle_pokes: AtomicU32::new(0),
-            lifeline,
-            heard: AtomicU64::new(0),
-            trouble,
-            board,
-            recorder,
-        }
-    }
-
-    /// Records what happens from now on until the result is dropped.
-    pub(crate) fn span(&self, what: What) -> Span<'_> {
-        Span { recorded: self.recorder.as_deref().map(|recorder| (recorder, trace::now())), what }
-    }
-
-    /// What records calls, if anything does.
-    pub(crate) fn recorder(&self) -> Option<&Recorder> {
-        self.recorder.as_deref()
-    }
-
-    /// Says what this rank is doing until it says something else.
-    pub(crate) fn publish(&self, activity: Activity) {
-        if let Some((segment, place)) = &self.board {
-            segment.publish(*place, activity);
-        }
-    }
-
-    fn listen(&self, engine: &mut Engine) {
-        for news in (self.lifeline)() {
-            match news {
-                News::Fatal(error) => engine.fail(error),
-                News::Lost { peer, reason } => engine.lose(peer, reason),
-                News::Finished { peer } => engine.peer_finished(peer),
-            }
-        }
-    }
-
-    /// Whether the segment tells of news that nobody has listened to.
-    #[inline]
-    fn has_news(&self) -> bool {
-        self.board.as_ref().is_some_and(|(segment, _)| segment.news() != self.heard.load(Ordering::Relaxed))
-    }
-
-    /// Listens to what others have to say of the rest of the job, and takes in what peers that are gone have left behind.
-    #[cold]
-    fn hear(&self, engine: &mut Engine) {
-        if let Some((segment, _)) = &self.board {
-            self.heard.store(segment.news(), Ordering::Relaxed);
-        }
-        self.listen(engine);
-        // What goes wrong is the next call's to report.
-        let _ = engine.progress(&mut NoBuffers);
-    }
-
-    /// Whether the memory of a peer, which is mapped here, may be accessed: whether the peer is there. For operations that
-    /// do not need the engine otherwise.
-    #[inline]
-    pub(crate) fn check(&self, peer: usize, operation: &'static str) -> Result<()> {
-        if self.has_news() || self.trouble.load(Ordering::Relaxed) {
-            return self.check_closely(peer, operation);
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn check_closely(&self, peer: usize, operation: &'static str) -> Result<()> {
-        let mut engine = self.lock();
-        if engine.is_departure_due() {
-            engine.progress(&mut NoBuffers)?;
-        }
-        engine.check(peer, operation)
-    }
-
-    /// The engine, for a step that does not wait. Whatever a call does first, it hears of the rest of the job. A thread that panicked with the lock has left nothing half done that
-    /// others rely on: operations are moved by single assignments.
-    #[inline]
-    pub(crate) fn lock(&self) -> Lock<'_> {
-        let mut engine = Lock::new(self.engine.lock().unwrap_or_else(PoisonError::into_inner));
-        if self.has_news() {
-            self.hear(&mut engine);
-        }
-        engine
-    }
-
     /// Makes progress until `done` gives a result. `activity`: what this call is, for whoever asks while it waits.
     pub(crate) fn wait<R, B: Buffers>(
         &self,
@@ -347,11 +112,6 @@ impl Runtime {
             (engine, slept) = self.pause(engine, &mut pace, &mut notice, buffers, LONGEST_SLEEP, &mut || false)?;
             is_due = slept || pace.idle.is_multiple_of(LIFELINE_EVERY);
         }
-    }
-
-    /// Whether ranks of this host share processors, so that one that waits gives way to the others.
-    pub(crate) fn shares_processors(&self) -> bool {
-        matches!(self.waiting, Waiting::YieldThenSleep | Waiting::Yield)
     }
 
     /// Waits shortly for something in memory that peers change, without the engine: for what comes at once if the peers are
@@ -443,16 +203,6 @@ impl Runtime {
         }
     }
 
-    /// One round of progress without waiting. A program that polls hears of the rest of the job here, too.
-    pub(crate) fn poke(&self) -> Result<()> {
-        let mut engine = self.lock();
-        let moved = engine.progress(&mut NoBuffers)?;
-        if !moved && self.idle_pokes.fetch_add(1, Ordering::Relaxed) % LISTEN_EVERY == LISTEN_EVERY - 1 {
-            self.listen(&mut engine);
-        }
-        Ok(())
-    }
-
     /// Sleeps until a descriptor or another thread has news, and not when `ready` finds that it need not: it is asked once
     /// peers know that this rank sleeps.
     fn sleep<'a>(
@@ -533,17 +283,6 @@ impl Engine {
         }
     }
 
-    /// Memory of this rank has changed that another thread of it may wait for.
-    pub(crate) fn announce(&mut self) {
-        self.core.news += 1;
-        self.tell_sleeper(true);
-    }
-
-    /// Memory of this peer has changed that it may wait for.
-    pub(crate) fn nudge(&mut self, peer: usize) -> Result<()> {
-        self.transport(peer).nudge(peer)
-    }
-
     /// The sleep is over: the next one must not end at once.
     fn silence(&mut self) {
         if std::mem::take(&mut self.rung) {
@@ -555,37 +294,5 @@ impl Engine {
     fn progress_all(&mut self, buffers: &mut dyn Buffers) -> Result<bool> {
         self.polls = u32::MAX;
         self.progress(buffers)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn steps(waiting: Waiting, count: usize) -> Vec<Next> {
-        let mut pace = Pace::default();
-        (0..count).map(|_| pace.next(waiting)).collect()
-    }
-
-    #[test]
-    fn a_rank_that_shares_its_processor_never_spins() {
-        let steps = steps(Waiting::YieldThenSleep, 10);
-        assert!(steps.iter().all(|next| *next != Next::Spin));
-        assert_eq!(steps.last(), Some(&Next::Sleep));
-    }
-
-    #[test]
-    fn a_rank_with_its_own_processor_spins_and_sleeps_only_when_its_time_is_up() {
-        let steps_of_a_long_spin = steps(Waiting::SpinThenSleep(Duration::MAX), 1000);
-        assert!(!steps_of_a_long_spin.contains(&Next::Sleep));
-        assert!(steps_of_a_long_spin.iter().filter(|next| **next == Next::Spin).count() > 900);
-        assert!(steps(Waiting::SpinThenSleep(Duration::ZERO), 1000).contains(&Next::Sleep));
-    }
-
-    #[test]
-    fn spin_and_yield_never_sleep() {
-        for waiting in [Waiting::Spin, Waiting::Yield] {
-            assert!(!steps(waiting, 1000).contains(&Next::Sleep));
-        }
     }
 }

@@ -20,11 +20,13 @@ mod copy;
 #[cfg(not(loom))]
 pub(crate) mod heap;
 #[cfg(not(loom))]
+mod mapped_lane;
+#[cfg(not(loom))]
 pub(crate) mod peer;
 #[cfg(not(loom))]
 mod segment;
 
 #[cfg(not(loom))]
-pub(crate) use segment::MappedLane;
+pub(crate) use mapped_lane::MappedLane;
 #[cfg(not(loom))]
 pub use segment::Segment;

@@ -15,8 +15,7 @@ use super::{
     Activity,
     heap::PAGE,
     index,
-    lane::{CELL, CELL_WORDS, LaneMemory},
-    stores::Stores,
+    mapped_lane::{LANE, MappedLane},
 };
 use rustix::{
     fs::{
@@ -37,14 +36,10 @@ use std::{
 };
 
 /// Two cache lines: processors fetch lines in pairs, so neighbours at this distance do not disturb each other.
-const LINE: usize = 128;
-/// Cells of a lane.
-const CELLS: usize = 64;
+pub(super) const LINE: usize = 128;
 /// All rings of a segment together have at most this many bytes, unless that leaves less than [`RING_LEAST`] for one.
 const RINGS_AT_MOST: usize = 256 << 20;
 const RING_LEAST: usize = 256 << 10;
-/// Bytes of a lane besides its ring of bytes.
-const LANE: usize = LINE + CELLS * CELL;
 const MAGIC: u64 = u64::from_le_bytes(*b"SPMDSEG4");
 
 /// The shared memory of the ranks of one host, mapped into this process.
@@ -255,9 +250,8 @@ impl Segment {
         assert!(from < self.ranks && to < self.ranks);
         let start = lanes_start(self.ranks) + (from * self.ranks + to) * (LANE + self.ring);
         debug_assert!(start + LANE + self.ring <= self.bytes);
-        // SAFETY: within the mapping, as computed by `total_bytes`.
-        let base = unsafe { self.base.add(start) };
-        MappedLane { _segment: self.clone(), base, ring: self.ring }
+        // SAFETY: within the mapping, as computed by `total_bytes`, and laid out as a lane.
+        unsafe { MappedLane::new(self.clone(), self.base.add(start), self.ring) }
     }
 }
 
@@ -312,227 +306,10 @@ fn lanes_start(ranks: usize) -> usize {
     users_start(ranks) + ranks * users_bytes(ranks)
 }
 
-/// One lane within a segment. Whoever holds it as a `Producer` or `Consumer` must be the only one at that end.
-#[derive(Debug)]
-pub(crate) struct MappedLane {
-    /// Keeps the memory mapped.
-    _segment: Arc<Segment>,
-    base: NonNull<u8>,
-    ring: usize,
-}
-
-// SAFETY: see `Segment`; the pointer stays valid as long as the segment is held.
-unsafe impl Send for MappedLane {}
-
-impl MappedLane {
-    /// One of the consumer's two positions, or its advice.
-    fn position(&self, index: usize) -> &AtomicU64 {
-        debug_assert!(index < 3);
-        // SAFETY: within the line of positions, aligned, and only ever accessed as an atomic.
-        unsafe { self.base.cast::<AtomicU64>().add(index).as_ref() }
-    }
-
-    /// The first word of a cell.
-    fn cell(&self, cell: usize) -> NonNull<u64> {
-        assert!(cell < CELLS);
-        // SAFETY: within the cells of the lane, which begin one line behind its base.
-        unsafe { self.base.add(LINE + cell * CELL).cast() }
-    }
-
-    fn stamp_of(&self, cell: usize) -> &AtomicU64 {
-        // SAFETY: aligned, and the first word of a cell is only ever accessed as an atomic.
-        unsafe { self.cell(cell).cast::<AtomicU64>().as_ref() }
-    }
-
-    /// `length` bytes from `at` on in the ring of bytes.
-    fn place(&self, at: usize, length: usize) -> NonNull<u8> {
-        assert!(at <= self.ring && length <= self.ring - at);
-        // SAFETY: within the bytes of the lane, as asserted.
-        unsafe { self.base.add(LINE + CELLS * CELL + at) }
-    }
-}
-
-impl LaneMemory for MappedLane {
-    fn cell_capacity(&self) -> usize {
-        CELLS
-    }
-
-    fn byte_capacity(&self) -> usize {
-        self.ring
-    }
-
-    fn stamp(&self, cell: usize) -> u64 {
-        self.stamp_of(cell).load(Ordering::Acquire)
-    }
-
-    fn set_stamp(&self, cell: usize, stamp: u64) {
-        self.stamp_of(cell).store(stamp, Ordering::Release);
-    }
-
-    fn words(&self, cell: usize) -> [u64; CELL_WORDS - 1] {
-        // SAFETY: within the cell, aligned. The consumer has seen the stamp of this lap, so the producer has written
-        // these words and does not write them again before they are released. A peer that breaks this can garble the
-        // copy, but plain words have no invalid value.
-        unsafe { self.cell(cell).add(1).cast::<[u64; CELL_WORDS - 1]>().read() }
-    }
-
-    fn fetch(&self, cell: usize) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: no more than a hint, for an address within the lane.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.cell(cell).as_ptr().cast()) }
-        }
-    }
-
-    fn set_words(&self, cell: usize, words: &[u64; CELL_WORDS - 1]) {
-        // SAFETY: within the cell, aligned. The consumer has released it, so nobody else accesses these words until the
-        // stamp is published.
-        unsafe { self.cell(cell).add(1).cast::<[u64; CELL_WORDS - 1]>().write(*words) }
-    }
-
-    fn write(&self, at: usize, bytes: &[u8], stores: Stores) {
-        let place = self.place(at, bytes.len());
-        #[cfg(target_arch = "x86_64")]
-        if stores == Stores::PastCache {
-            // SAFETY: as below.
-            return unsafe { write_past_cache(place, bytes) };
-        }
-        // SAFETY: within the lane. The consumer has released these bytes, so nobody else accesses them until the stamp of
-        // their cell is published.
-        unsafe { place.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) }
-    }
-
-    fn read(&self, at: usize, bytes: &mut [u8]) {
-        let place = self.place(at, bytes.len());
-        #[cfg(target_arch = "x86_64")]
-        if FETCHED.contains(&bytes.len()) && is_x86_feature_detected!("avx") {
-            // SAFETY: as below, and the processor has the instructions.
-            return unsafe { fetch(place, bytes) };
-        }
-        // SAFETY: within the lane. The consumer has seen the stamp of the cell that these bytes belong to; see `words`.
-        unsafe { place.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) }
-    }
-
-    fn released(&self) -> (u64, u64) {
-        (self.position(0).load(Ordering::Acquire), self.position(1).load(Ordering::Acquire))
-    }
-
-    fn set_released(&self, cells: u64, bytes: u64) {
-        self.position(0).store(cells, Ordering::Release);
-        self.position(1).store(bytes, Ordering::Release);
-    }
-
-    fn advice(&self) -> Stores {
-        Stores::from_number(self.position(2).load(Ordering::Relaxed))
-    }
-
-    fn set_advice(&self, stores: Stores) {
-        self.position(2).store(stores as u64, Ordering::Relaxed);
-    }
-}
-
-/// Lengths that are read with [`fetch`]. Below, the C library's copy is as fast.
-#[cfg(target_arch = "x86_64")]
-const FETCHED: std::ops::RangeInclusive<usize> = 4097..=16 << 10;
-
-/// Copies what another processor has just written: asks for lines well before it needs them, and only for lines of these
-/// bytes, since the producer is about to write what follows.
-///
-/// The C library copies such lengths with a string instruction, which fetches lines out of another cache at half the speed:
-/// 8 KiB between near cores took 2.5 us with it and 1.2 us with this, between far ones 3.6 and 2.0.
-///
-/// # Safety
-/// `bytes.len()` bytes from `place` on must have been published to the caller; the processor must have AVX.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx")]
-unsafe fn fetch(place: NonNull<u8>, bytes: &mut [u8]) {
-    use std::arch::x86_64::{__m256i, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256};
-    const BLOCK: usize = 256;
-    const AHEAD: usize = 1024;
-    const PARTS: usize = BLOCK / size_of::<__m256i>();
-    let length = bytes.len();
-    let (body, tail) = bytes.as_chunks_mut::<BLOCK>();
-    let done = length - tail.len();
-    for (number, block) in body.iter_mut().enumerate() {
-        let at = number * BLOCK;
-        // SAFETY: within the published bytes; loads and stores need no alignment, and each block has `PARTS` parts.
-        unsafe {
-            let from = place.add(at);
-            if at + AHEAD + BLOCK <= length {
-                for line in 0..BLOCK / 64 {
-                    _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().add(AHEAD + line * 64).cast());
-                }
-            }
-            let from = from.cast::<__m256i>().as_ptr();
-            let to = block.as_mut_ptr().cast::<__m256i>();
-            // All loads before the first store, so that as many lines as possible are under way.
-            let parts: [__m256i; PARTS] = std::array::from_fn(|part| _mm256_loadu_si256(from.add(part)));
-            for (part, value) in parts.into_iter().enumerate() {
-                _mm256_storeu_si256(to.add(part), value);
-            }
-        }
-    }
-    // SAFETY: the rest of the published bytes.
-    unsafe { place.add(done).copy_to_nonoverlapping(NonNull::from(&mut *tail).cast(), tail.len()) }
-}
-
-/// Copies with stores that go to memory instead of into this processor's cache (Intel SDM volume 1, section 10.4.6.2).
-///
-/// The other rank would have to fetch each line out of this processor's cache, which is several times slower than reading
-/// memory when the two do not share a cache (see `memory::stores`).
-///
-/// # Safety
-/// `bytes.len()` bytes from `place` on must belong to the caller.
-#[cfg(target_arch = "x86_64")]
-unsafe fn write_past_cache(place: NonNull<u8>, bytes: &[u8]) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
-    let before = place.as_ptr().align_offset(size_of::<__m128i>()).min(bytes.len());
-    let (head, rest) = bytes.split_at(before);
-    let (body, tail) = rest.as_chunks::<64>();
-    // SAFETY: the three parts lie one behind the other within the caller's bytes; the middle one is aligned as the stores
-    // demand, the loads need no alignment. SSE2 is part of x86_64.
-    unsafe {
-        place.copy_from_nonoverlapping(NonNull::from(head).cast(), head.len());
-        let mut to = place.add(before).cast::<__m128i>();
-        for block in body {
-            let from = block.as_ptr().cast::<__m128i>();
-            for part in 0..4 {
-                _mm_stream_si128(to.as_ptr().add(part), _mm_loadu_si128(from.add(part)));
-            }
-            to = to.add(4);
-        }
-        to.cast::<u8>().copy_from_nonoverlapping(NonNull::from(tail).cast(), tail.len());
-        // These stores are not ordered by the Release of the stamp that follows.
-        _mm_sfence();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::lane::{Cell, Consumer, Producer};
-
-    #[test]
-    fn bytes_of_every_length_and_place_come_out_as_they_went_in() {
-        let fd = Segment::create(1, 64 << 10).unwrap();
-        let segment = Arc::new(Segment::map(&fd).unwrap());
-        let lane = segment.lane(0, 0);
-        let lengths = [0, 1, 255, 4095, 4096, 4097, 4352, 5000, 8191, 8192, 9999, 32 << 10];
-        for (turn, length) in (0_u8..).zip(lengths) {
-            for shift in [0, 1, 63, 64, 777] {
-                for stores in [Stores::PastCache, Stores::IntoCache] {
-                    let sent: Vec<u8> =
-                        (0..=u8::MAX).map(|at| at.wrapping_mul(31) ^ turn).cycle().take(length).collect();
-                    lane.write(shift, &sent, stores);
-                    let mut room = vec![0xee; length + 2];
-                    lane.read(shift, &mut room[1..=length]);
-                    assert_eq!(room[1..=length], sent, "{length} bytes at {shift}");
-                    assert_eq!((room[0], room[length + 1]), (0xee, 0xee), "nothing beside them");
-                }
-            }
-        }
-    }
+    use crate::memory::lane::{CELL_WORDS, Cell, Consumer, Producer};
 
     #[test]
     fn two_mappings_of_one_segment_see_the_same_lanes() {

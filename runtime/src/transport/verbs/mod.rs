@@ -5,49 +5,38 @@
 //! one order. With two channels records are numbered, and delivered in the order of their numbers.
 
 mod agree;
+mod arrivals;
 mod bounce;
 mod lane;
 mod link;
 mod ring;
+mod set_up;
 mod settings;
 
 #[cfg(fuzzing)]
 pub use agree::fuzz;
 
-use super::{
-    Departure, Direct, HeapKey, Sink, Transport,
-    record::{Header, Kind, Payload},
-    tcp::Tcp,
-};
+use super::{Departure, Direct, HeapKey, Sink, Transport, record::Header, tcp::Tcp};
 use crate::{
     config::{Snapshot, keys},
-    error::{Context, Error, LinkError, Result},
+    error::{Error, Result},
     memory::heap::HeapMemory,
     protocol::{Capabilities, Channels, DirectRead, Tier},
     statistics::DeviceStatistics,
     transport::record::HEADER,
-    verbs::{Completion, Completions, Device, Outcome, PortCounters, Remote, Shared, VerbsError, Wanted},
+    verbs::{Completion, Completions, Device, PortCounters, Remote, Shared, VerbsError, Wanted},
 };
 use agree::Message;
 use lane::{Counts, Lane};
-use link::{Agreeing, Failure, Link, Open};
+use link::Link;
 use settings::Recipes;
 pub(crate) use settings::attributes;
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    os::fd::BorrowedFd,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, net::IpAddr, os::fd::BorrowedFd, sync::Arc};
 
 /// Polls between two looks at the sockets, which cost a system call.
 const TCP_EVERY: u32 = 256;
 /// Records taken from one peer in one poll: others get their turn.
 const BURST: usize = 64;
-/// A way to a peer that was not found is tried again this often, each time after a longer pause.
-const TRIES: u32 = 34;
-const PAUSE: Duration = Duration::from_millis(20);
 /// The name of a request: above so many bits its peer, below its channel, and in the last bit whether it is a receive.
 const PEER_BITS: u32 = 8;
 
@@ -157,258 +146,6 @@ impl Verbs {
         self.device.as_ref().ok().map(|(_, completions)| completions.descriptor())
     }
 
-    /// Says once why RDMA is not used.
-    fn say_why(&mut self, reason: &str) {
-        if !std::mem::replace(&mut self.said_why, true) {
-            eprintln!("rank {}: RDMA is not used, TCP takes its place: {reason}", self.rank);
-        }
-    }
-
-    fn say(&mut self, peer: usize, message: &Message) {
-        self.unsaid.push((peer, message.to_bytes()));
-    }
-
-    /// Makes our ends of the channels to a peer and offers them.
-    fn begin(&mut self, peer: usize) -> Result<()> {
-        let Ok((device, completions)) = &mut self.device else {
-            let reason = self.device.as_ref().err().cloned().unwrap_or_default();
-            // Nothing was said to the peer yet; if it offers, it is refused.
-            self.give_up(peer, &reason, false);
-            return Ok(());
-        };
-        let mut lanes = Vec::new();
-        let recipes = self.recipes;
-        for (index, recipe) in recipes.in_order().enumerate() {
-            let id = (peer as u64) << PEER_BITS | (index as u64) << 1;
-            match Lane::new(device, completions, recipe, id, random()?) {
-                Ok(lane) => lanes.push(lane),
-                Err(error) => {
-                    let reason = error.to_string();
-                    self.give_up(peer, &reason, true);
-                    return Ok(());
-                }
-            }
-        }
-        let offer = Message::Offer(lanes.iter().map(Lane::offer).collect());
-        self.links[peer] = Link::Agreeing(Box::new(Agreeing::new(lanes)));
-        self.agreeing.push(peer);
-        self.say(peer, &offer);
-        Ok(())
-    }
-
-    /// RDMA does not reach this peer. `tell`: it may think otherwise.
-    fn give_up(&mut self, peer: usize, reason: &str, tell: bool) {
-        self.agreeing.retain(|other| *other != peer);
-        if tell {
-            self.say(peer, &Message::Refuse { reason: reason.to_string() });
-            if self.fallback {
-                self.say_why(reason);
-            }
-        }
-        self.links[peer] = Link::Tcp(reason.to_string());
-        if !self.fallback {
-            self.links[peer] = Link::Gone;
-            self.lost.push((peer, format!("RDMA does not reach it: {reason}")));
-        }
-    }
-
-    /// A peer has said something about RDMA.
-    fn heard(&mut self, peer: usize, bytes: &[u8]) -> Result<()> {
-        let corrupt = Error::Corrupt { peer, what: "an agreement that is none" };
-        let message = Message::from_bytes(bytes).ok_or(corrupt)?;
-        match message {
-            Message::Offer(offers) => {
-                if matches!(self.links[peer], Link::Idle) {
-                    self.begin(peer)?;
-                }
-                match &mut self.links[peer] {
-                    Link::Agreeing(agreeing) => {
-                        agreeing.offers = Some(offers);
-                        self.connect(peer)?;
-                    }
-                    Link::Tcp(reason) => {
-                        let reason = reason.clone();
-                        self.say(peer, &Message::Refuse { reason });
-                    }
-                    _ => {}
-                }
-            }
-            Message::Refuse { reason } => {
-                if matches!(self.links[peer], Link::Idle | Link::Agreeing(_)) {
-                    self.give_up(peer, &format!("rank {peer} cannot: {reason}"), false);
-                    if self.fallback {
-                        self.say_why(&format!("rank {peer} cannot: {reason}"));
-                    }
-                }
-            }
-            Message::Ready => {
-                if let Link::Agreeing(agreeing) = &mut self.links[peer] {
-                    agreeing.peer_ready = true;
-                    self.open_if_ready(peer);
-                }
-            }
-            Message::Farewell { records } => {
-                if let Link::Open(open) = &mut self.links[peer] {
-                    open.farewell = Some(records);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Connects our ends with the peer's, or tries again later.
-    fn connect(&mut self, peer: usize) -> Result<()> {
-        let Link::Agreeing(agreeing) = &mut self.links[peer] else { return Ok(()) };
-        match agreeing.connect() {
-            Ok(()) => {
-                for deviation in agreeing.deviations()? {
-                    if !std::mem::replace(&mut self.said_why, true) {
-                        eprintln!("rank {}: RDMA to rank {peer}: {deviation}", self.rank);
-                    }
-                }
-                self.say(peer, &Message::Ready);
-                self.open_if_ready(peer);
-            }
-            Err((_, true)) if agreeing.tries < TRIES => {
-                agreeing.tries += 1;
-                agreeing.try_at = Some(Instant::now() + PAUSE * agreeing.tries);
-            }
-            Err((reason, _)) => self.give_up(peer, &reason, true),
-        }
-        Ok(())
-    }
-
-    fn open_if_ready(&mut self, peer: usize) {
-        if matches!(&self.links[peer], Link::Agreeing(agreeing) if agreeing.is_ready())
-            && let Link::Agreeing(agreeing) = std::mem::take(&mut self.links[peer])
-        {
-            self.links[peer] = Link::Open(Box::new(Open::new(agreeing.lanes, usize::from(self.recipes.low.is_some()))));
-            self.agreeing.retain(|other| *other != peer);
-            self.open.push(peer);
-        }
-    }
-
-    /// Moves on what is being agreed upon; `true` when anything was said.
-    fn advance(&mut self) -> Result<bool> {
-        for at in (0..self.agreeing.len()).rev() {
-            let peer = self.agreeing[at];
-            if let Link::Agreeing(agreeing) = &mut self.links[peer]
-                && agreeing.try_at.is_some_and(|at| at <= Instant::now())
-            {
-                agreeing.try_at = None;
-                self.connect(peer)?;
-            }
-        }
-        let before = self.unsaid.len();
-        let mut kept = Vec::new();
-        for (peer, bytes) in std::mem::take(&mut self.unsaid) {
-            let payload = u32::try_from(bytes.len()).expect("a short message");
-            let header = Header { payload, ..Header::new(Kind::Agree) };
-            // One order a peer: what follows something unsaid waits, too.
-            let waits = kept.iter().any(|(other, _)| *other == peer);
-            if waits || !self.tcp.push(peer, &header, &bytes, Tier::LowLatency, false)? {
-                kept.push((peer, bytes));
-            }
-        }
-        let moved = kept.len() < before;
-        // What was said meanwhile comes after.
-        kept.append(&mut self.unsaid);
-        self.unsaid = kept;
-        Ok(moved)
-    }
-
-    /// Takes completions; `true` when there were any.
-    fn take_completions(&mut self) -> Result<bool> {
-        let Ok((_, completions)) = &mut self.device else { return Ok(false) };
-        let mut found = std::mem::take(&mut self.found);
-        found.clear();
-        completions.poll(&mut found).map_err(|error| Error::Bootstrap { reason: error.to_string() })?;
-        let moved = !found.is_empty();
-        for completion in found.drain(..) {
-            self.take_completion(completion);
-        }
-        self.found = found;
-        Ok(moved)
-    }
-
-    fn take_completion(&mut self, completion: Completion) {
-        let Some(peer) = usize::try_from(completion.id >> PEER_BITS).ok().filter(|peer| *peer < self.links.len())
-        else {
-            return;
-        };
-        let channel = (completion.id & ((1 << PEER_BITS) - 1)) as usize >> 1;
-        if let Link::Agreeing(agreeing) = &mut self.links[peer]
-            && agreeing.connected
-        {
-            // It has our word that we are ready, and we its: this record is it.
-            agreeing.peer_ready = true;
-            self.open_if_ready(peer);
-        }
-        let Link::Open(open) = &mut self.links[peer] else { return };
-        let outcome = match completion.outcome {
-            Outcome::Sent => open.lanes[channel].sent().map_err(Failure::from),
-            Outcome::Received { immediate, bytes } => {
-                open.lanes[channel].received(immediate, bytes).map_err(Failure::from)
-            }
-            Outcome::Failed { flushed: true, .. } => return,
-            Outcome::Failed { reason, status, vendor_code, .. } => Err(Failure::Device { reason, status, vendor_code }),
-        };
-        if let Err(failure) = outcome {
-            open.failed.get_or_insert(failure);
-            // It may have left: the socket tells.
-            self.since_tcp = TCP_EVERY;
-        }
-    }
-
-    /// Looks at the sockets: the agreement, records over TCP, who is gone.
-    fn poll_tcp(&mut self, sink: &mut dyn Sink) -> Result<bool> {
-        let mut filter = Filter { sink, heard: Vec::new(), departed: Vec::new() };
-        let mut moved = self.tcp.poll(&mut filter)?;
-        let Filter { heard, departed, .. } = filter;
-        for (peer, bytes) in heard {
-            self.heard(peer, &bytes)?;
-        }
-        if !departed.is_empty() {
-            moved = true;
-            // What they have sent is here, or will never be.
-            self.take_completions()?;
-        }
-        for (peer, departure) in departed {
-            match (&mut self.links[peer], departure) {
-                (Link::Open(open), Departure::Finished) => open.finished = true,
-                (Link::Open(open), Departure::Lost(reason)) => {
-                    open.failed = Some(Failure::Lost(reason));
-                }
-                (_, departure) => {
-                    self.drop_link(peer);
-                    sink.departed(peer, departure);
-                }
-            }
-        }
-        Ok(moved)
-    }
-
-    /// Delivers what has arrived from a peer; tells when it is gone.
-    fn serve(&mut self, peer: usize, may_fail: bool, sink: &mut dyn Sink) -> Result<bool> {
-        let Link::Open(open) = &mut self.links[peer] else { return Ok(false) };
-        let moved = open.deliver(peer, BURST, sink)?;
-        if moved == BURST {
-            return Ok(true);
-        }
-        let departure = match &open.failed {
-            _ if open.is_over() => Departure::Finished,
-            Some(Failure::Lost(reason)) if may_fail && moved == 0 => Departure::Lost(reason.clone()),
-            Some(Failure::Device { reason, status, vendor_code }) if may_fail && moved == 0 => {
-                let (reason, status, vendor_code) = (reason.clone(), *status, *vendor_code);
-                Departure::Broken(Arc::new(self.link_error(reason, status, vendor_code)))
-            }
-            _ => return Ok(moved > 0),
-        };
-        self.drop_link(peer);
-        sink.departed(peer, departure);
-        Ok(true)
-    }
-
     /// Asks for a one-sided operation, which may be the first of anything to this peer.
     fn direct<R>(
         &mut self,
@@ -433,20 +170,6 @@ impl Verbs {
         }
     }
 
-    /// What there is to say of a connection that has failed.
-    fn link_error(&self, reason: String, status: i32, vendor_code: u32) -> LinkError {
-        let device = self.device.as_ref().map_or_else(Clone::clone, |(device, _)| device.name());
-        let counted = self.counted.iter().flat_map(PortCounters::since);
-        LinkError {
-            device,
-            reason,
-            status,
-            vendor_code,
-            gives_up_after: settings::gives_up_after(&self.recipes.bulk.attributes),
-            counters: counted.map(|counter| (counter.name, counter.count)).collect(),
-        }
-    }
-
     /// Nothing is brought to a peer or taken from it any more.
     fn drop_link(&mut self, peer: usize) {
         if let Link::Open(open) = std::mem::replace(&mut self.links[peer], Link::Gone) {
@@ -455,33 +178,6 @@ impl Verbs {
         self.open.retain(|other| *other != peer);
         self.agreeing.retain(|other| *other != peer);
         self.unsaid.retain(|(other, _)| *other != peer);
-    }
-}
-
-/// Lets records through and keeps the rest for later.
-struct Filter<'a> {
-    sink: &'a mut dyn Sink,
-    heard: Vec<(usize, Vec<u8>)>,
-    departed: Vec<(usize, Departure)>,
-}
-
-impl Sink for Filter<'_> {
-    fn record(&mut self, peer: usize, header: &Header, payload: &mut dyn Payload) -> Result<()> {
-        if header.kind != Kind::Agree as u8 {
-            return self.sink.record(peer, header, payload);
-        }
-        let mut bytes = vec![0; payload.len()];
-        let _ = payload.copy_to(&mut bytes);
-        self.heard.push((peer, bytes));
-        Ok(())
-    }
-
-    fn begin(&mut self, peer: usize, header: &Header) -> Result<Option<u64>> {
-        self.sink.begin(peer, header)
-    }
-
-    fn departed(&mut self, peer: usize, departure: Departure) {
-        self.departed.push((peer, departure));
     }
 }
 
@@ -666,11 +362,4 @@ impl Transport for Verbs {
         }
         Ok(settled && self.unsaid.is_empty() && self.tcp.finish()?)
     }
-}
-
-/// A number from the kernel's generator.
-fn random() -> Result<u32> {
-    let mut bytes = [0; 4];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).context("drawing a random number")?;
-    Ok(u32::from_ne_bytes(bytes))
 }
