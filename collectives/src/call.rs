@@ -4,7 +4,7 @@ use crate::algorithms::Collective;
 use crate::error::{Error, Result};
 use crate::execute::Execution;
 use crate::operators::Op;
-use crate::plan::{Plan, Plans, Wanted};
+use crate::plan::{Plan, Plans, Wanted, Way};
 use crate::schedule::{Schedule, ScheduleError};
 use crate::shared::{self, Shared};
 use spmd::Communicator;
@@ -13,9 +13,6 @@ use spmd::element::{Element, Signature};
 use spmd::memory::Operation;
 use std::panic::Location;
 use std::sync::Arc;
-
-/// Larger elements are sent.
-const LARGEST_SHARED: usize = 1024;
 
 /// A call on this rank.
 #[derive(Clone, Copy)]
@@ -61,15 +58,31 @@ impl<'a> Call<'a> {
     /// Checks buffers and root, chooses, and runs.
     pub(crate) fn run<T: Element>(&self, input: &[T], output: &mut [T], op: Option<&dyn Op<T>>) -> Result<()> {
         let plans = self.comm.attribute(|| Plans::new(self.comm));
-        match plans.memory(self)? {
-            Some(shared) if plans.may_share(self.collective) && size_of::<T>() <= LARGEST_SHARED => {
-                self.in_memory(shared, input, output, op)
+        match plans.way(self, self.wanted::<T>(op))? {
+            Way::Shared(shared) => self.in_memory(shared, input, output, op),
+            Way::Grouped(grouped, plan) => {
+                self.check_output::<T>(output)?;
+                let shown = self.shown(plan.mark, shared::IN_TWO_HOPS, op.map_or("", Op::name));
+                let done = grouped.run(self.comm, &plan, shown, input, output, op);
+                done.map_err(|source| self.failed::<T>(shared::IN_TWO_HOPS, source))
             }
-            _ => {
+            Way::Messages => {
                 let plan = self.plan(input, output, op)?;
                 self.follow(&plan, input, output, op)
             }
         }
+    }
+
+    /// Checks what the caller of a collective that works in memory gives for the result.
+    fn check_output<T: Element>(&self, output: &[T]) -> Result<()> {
+        let Call { comm, collective, operation, root, elements: expected, .. } = *self;
+        let (rank, given, buffer) = (comm.rank(), output.len(), "output");
+        let has_output = collective != Collective::Reduce || rank == root;
+        if !has_output || given == expected {
+            return Ok(());
+        }
+        let expected_bytes = expected.saturating_mul(size_of::<T>());
+        Err(Error::Length { rank, collective: operation, buffer, expected, expected_bytes, given })
     }
 
     /// Checks buffers and root, and runs in the memory that all ranks share.
@@ -80,18 +93,12 @@ impl<'a> Call<'a> {
         output: &mut [T],
         op: Option<&dyn Op<T>>,
     ) -> Result<()> {
-        let Call { comm, collective, operation, root, elements, .. } = *self;
+        let Call { comm, collective, operation, root, .. } = *self;
         let (rank, size) = (comm.rank(), comm.size());
         if root >= size {
             return Err(Error::NoSuchRoot { rank, collective: operation, root, size });
         }
-        let given = output.len();
-        let has_output = collective != Collective::Reduce || rank == root;
-        if has_output && given != elements {
-            let (buffer, expected) = ("output", elements);
-            let expected_bytes = expected.saturating_mul(size_of::<T>());
-            return Err(Error::Length { rank, collective: operation, buffer, expected, expected_bytes, given });
-        }
+        self.check_output(output)?;
         let wanted = self.wanted::<T>(op);
         let call = self.shown(shared.mark(&wanted), shared::NAME, wanted.operator);
         match (collective, op) {

@@ -86,11 +86,11 @@ impl<P: Deref<Target = Plan>, I: AsRef<[T]>, O: AsRef<[T]> + AsMut<[T]>, F: Op<T
             let step = &self.plan.schedule.steps()[id as usize];
             match step.action {
                 Action::Send { peer, .. } => {
-                    if port.send(id, peer, step.label, self.source(id))? {
+                    if port.send(id, self.plan.peer(peer), step.label, self.source(id))? {
                         self.complete(id);
                     }
                 }
-                Action::Receive { peer, .. } => port.receive(id, peer, step.label, self)?,
+                Action::Receive { peer, .. } => port.receive(id, self.plan.peer(peer), step.label, self)?,
                 Action::Reduce { .. } | Action::Copy { .. } => self.progress.local.push_back(id),
             }
         }

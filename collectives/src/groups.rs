@@ -14,6 +14,8 @@ use std::hash::Hash;
 pub struct Groups {
     members: Vec<Vec<usize>>,
     of: Vec<usize>,
+    /// Whether the members of each group may work in memory that they have in common.
+    share_memory: bool,
     /// What joins the members of a group.
     link: Link,
     /// The positions of each group's members in the order in which they lead; `None`: that of the members.
@@ -57,7 +59,14 @@ impl Groups {
     /// Puts ranks with equal labels together; `labels` has one for every rank, in order.
     pub fn by_label<L: Eq + Hash>(labels: impl IntoIterator<Item = L>) -> Groups {
         let mut index = HashMap::new();
-        let mut groups = Groups { members: Vec::new(), of: Vec::new(), link: Link::Inside, leads: None, above: None };
+        let mut groups = Groups {
+            members: Vec::new(),
+            of: Vec::new(),
+            share_memory: false,
+            link: Link::Inside,
+            leads: None,
+            above: None,
+        };
         for (rank, label) in labels.into_iter().enumerate() {
             let group = *index.entry(label).or_insert(groups.members.len());
             if group == groups.members.len() {
@@ -85,6 +94,18 @@ impl Groups {
     #[must_use]
     pub fn every(size: usize, width: usize) -> Groups {
         Groups::by_label((0..size).map(|rank| rank / width.max(1)))
+    }
+
+    /// The same, where the ranks of each group have memory in common that they may work in.
+    #[must_use]
+    pub fn with_memory(self) -> Groups {
+        Groups { share_memory: true, ..self }
+    }
+
+    /// Whether the ranks of each group have memory in common that they may work in.
+    #[must_use]
+    pub fn share_memory(&self) -> bool {
+        self.share_memory
     }
 
     /// Puts the outermost groups into larger ones, whose members are joined by `link`: those whose ranks have equal labels;

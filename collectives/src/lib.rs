@@ -19,37 +19,65 @@
 //! schedules, [`price`] costs them on a model of a network, [`simulate`] on hosts, racks and their links, [`select`] chooses, and algorithms are written with
 //! [`compose`].
 
+// Under loom only the protocols in shared memory are built, and what they need.
+#![cfg_attr(loom, allow(dead_code, reason = "its users are left out"))]
+
+#[cfg(not(loom))]
 pub mod algorithms;
+#[cfg(not(loom))]
 mod call;
+#[cfg(not(loom))]
 pub mod check;
+#[cfg(not(loom))]
 mod collectives;
 pub mod compose;
+#[cfg(not(loom))]
 pub mod compress;
+#[cfg(not(loom))]
 mod error;
+#[cfg(not(loom))]
 mod execute;
+#[cfg(not(loom))]
 pub mod explain;
+#[cfg(not(loom))]
 pub mod groups;
+#[cfg(not(loom))]
 pub mod guard;
+#[cfg(not(loom))]
 pub mod leaders;
+#[cfg(not(loom))]
 pub mod levels;
 pub mod operators;
+#[cfg(not(loom))]
 mod owned;
+#[cfg(not(loom))]
 mod plan;
+#[cfg(not(loom))]
 pub mod price;
 pub mod schedule;
+#[cfg(not(loom))]
 pub mod select;
 mod shared;
+#[cfg(not(loom))]
 pub mod simulate;
+#[cfg(not(loom))]
 pub mod table;
+#[cfg(not(loom))]
 pub mod tune;
+#[cfg(not(loom))]
 mod varied;
 
+#[cfg(not(loom))]
 pub use collectives::Collectives;
+#[cfg(not(loom))]
 pub use error::{Error, Result};
+#[cfg(not(loom))]
 pub use owned::{NonBlockingCollectives, PersistentCollective, PersistentCollectives};
+#[cfg(not(loom))]
 pub use spmd::comm::CollectiveRequest;
 
 /// What most programs need: `use spmd_collectives::prelude::*;`.
+#[cfg(not(loom))]
 pub mod prelude {
     pub use crate::collectives::Collectives;
     pub use crate::operators::{BitAnd, BitOr, BitXor, Max, MaxAt, Min, MinAt, Op, Product, Sum, custom};

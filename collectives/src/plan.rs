@@ -14,7 +14,7 @@ use crate::leaders;
 use crate::levels::{Levels, LevelsError};
 use crate::schedule::Schedule;
 use crate::select::{AUTO, Choice, Request, select};
-use crate::shared::{self, Shared};
+use crate::shared::{self, Grouped, HopPlan, IN_TWO_HOPS, Shared};
 use crate::table::{Table, TableError};
 use rustc_hash::FxHashMap;
 use spmd::Communicator;
@@ -25,6 +25,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Schedules are kept up to this many steps together: 64 bytes each, so a few MB.
 const KEPT_STEPS: usize = 1 << 16;
+
+/// Plans of calls in the memory of groups that are kept.
+const KEPT_HOPS: usize = 1 << 10;
+
+/// Larger elements are sent.
+const LARGEST_SHARED: usize = 1024;
 
 /// What decides which schedule a call gets, apart from the communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,12 +68,18 @@ pub(crate) struct Plan {
     pub(crate) order: Order,
     /// See [`Wanted::mark`].
     pub(crate) mark: Signature,
+    /// The ranks of the communicator that the schedule's ranks stand for; none where they are the same.
+    pub(crate) peers: Vec<usize>,
 }
 
 impl Plan {
+    pub(crate) fn peer(&self, rank: usize) -> usize {
+        self.peers.get(rank).copied().unwrap_or(rank)
+    }
+
     pub(crate) fn new(wanted: &Wanted, algorithm: &'static str, schedule: Schedule) -> Plan {
         let (order, mark) = (Order::new(&schedule), wanted.mark(algorithm));
-        Plan { algorithm, schedule, order, mark }
+        Plan { algorithm, schedule, order, mark, peers: Vec::new() }
     }
 }
 
@@ -80,13 +92,27 @@ pub(crate) struct Plans {
     shared: OnceLock<Option<Shared>>,
     /// Which collectives the configuration lets use it.
     may_share: Vec<Collective>,
+    /// The same for the memory of each group.
+    grouped: OnceLock<Option<Grouped>>,
     kept: Mutex<Kept>,
+}
+
+/// How a blocking call is done.
+pub(crate) enum Way<'a> {
+    /// In memory that all ranks share.
+    Shared(&'a Shared),
+    /// In the memory of each group, and by messages between them.
+    Grouped(&'a Grouped, Arc<HopPlan>),
+    /// By messages.
+    Messages,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
     plans: FxHashMap<Wanted, Arc<Plan>>,
     steps: usize,
+    /// Of calls that block where groups have memory; none where messages are better.
+    hops: FxHashMap<Wanted, Option<Arc<HopPlan>>>,
 }
 
 impl Plans {
@@ -99,11 +125,85 @@ impl Plans {
         let may_share = Collective::ALL.into_iter().filter(lets).collect();
         let names = comm.hosts().iter().map(|host| host.group.as_deref());
         let groups = of_levels(comm, |levels| levels.check(names)).map(|()| groups(comm));
-        Plans { groups, table, shared: OnceLock::new(), may_share, kept: Mutex::default() }
+        let (shared, grouped) = (OnceLock::new(), OnceLock::new());
+        Plans { groups, table, shared, may_share, grouped, kept: Mutex::default() }
+    }
+
+    /// How a blocking call with elements of so many bytes is done.
+    pub(crate) fn way(&self, call: &Call<'_>, wanted: Wanted) -> Result<Way<'_>> {
+        let shared = self.memory(call)?.filter(|_| self.may_share.contains(&call.collective));
+        let grouped = self.memory_of_groups(call)?;
+        if wanted.element_bytes > LARGEST_SHARED {
+            return Ok(Way::Messages);
+        }
+        if let Some(shared) = shared {
+            return Ok(Way::Shared(shared));
+        }
+        let Some(grouped) = grouped.filter(|_| shared::has(call.collective)) else { return Ok(Way::Messages) };
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = match kept.hops.get(&wanted) {
+            Some(plan) => plan.clone(),
+            None => {
+                if kept.hops.len() > KEPT_HOPS {
+                    kept.hops.clear();
+                }
+                let plan = self.hop_plan(call, wanted, grouped)?.map(Arc::new);
+                kept.hops.entry(wanted).or_insert(plan).clone()
+            }
+        };
+        Ok(plan.map_or(Way::Messages, |plan| Way::Grouped(grouped, plan)))
+    }
+
+    /// The plan of a call in the memory of groups, if that is how it is to be done.
+    fn hop_plan(&self, call: &Call<'_>, wanted: Wanted, grouped: &Grouped) -> Result<Option<HopPlan>> {
+        let Call { comm, root, elements, .. } = *call;
+        let groups = self.groups.clone()?.with_memory();
+        let forced = comm.snapshot().get(key(wanted.collective));
+        let (rank, size) = (comm.rank(), comm.size());
+        // The ordinary way reports what is wrong.
+        if root >= size || forced == shared::NAME {
+            return Ok(None);
+        }
+        let Choice { algorithm, parameters, .. } = self.choose(comm, &wanted, &groups, &forced, true)?;
+        if algorithm.name != IN_TWO_HOPS {
+            return Ok(None);
+        }
+        let shape = Shape { rank, size, root, elements, groups: &groups, parameters };
+        let table = self.table.as_ref().map_err(Clone::clone)?;
+        let plan = HopPlan::new(&wanted, algorithm.name, &shape, table, grouped.most(wanted.element_bytes));
+        plan.map(Some).map_err(|source| call.no_schedule(source))
+    }
+
+    /// The memory of each group, which the first blocking call makes where the ranks of a group are on one host, unless all
+    /// ranks share memory and nobody wants it.
+    fn memory_of_groups(&self, call: &Call<'_>) -> Result<Option<&Grouped>> {
+        if let Some(made) = self.grouped.get() {
+            return Ok(made.as_ref());
+        }
+        let comm = call.comm;
+        let wants = |name: &str| {
+            let mut all = Collective::ALL.into_iter().filter(|collective| shared::has(*collective));
+            all.any(|collective| comm.snapshot().get(key(collective)) == name)
+        };
+        // What is wrong with them is reported where a plan is made.
+        let Ok(groups) = &self.groups else { return Ok(None) };
+        let on_one_host = |group: usize| {
+            let members = groups.members(group);
+            members.iter().all(|rank| comm.host_of(*rank) == comm.host_of(members[0]))
+        };
+        let has_shared = matches!(self.shared.get(), Some(Some(_)));
+        let made = match groups.are_two_levels()
+            && (wants(IN_TWO_HOPS) || wants(AUTO) && !has_shared)
+            && (0..groups.count()).all(on_one_host)
+        {
+            true => Grouped::new(comm, groups).map_err(|source| call.failed::<u8>(IN_TWO_HOPS, source))?,
+            false => None,
+        };
+        Ok(self.grouped.get_or_init(|| made).as_ref())
     }
 
     /// The memory that the ranks share, which the first blocking call makes, whatever it is: so all ranks do.
-    pub(crate) fn memory(&self, call: &Call<'_>) -> Result<Option<&Shared>> {
+    fn memory(&self, call: &Call<'_>) -> Result<Option<&Shared>> {
         if let Some(made) = self.shared.get() {
             return Ok(made.as_ref());
         }
@@ -112,11 +212,6 @@ impl Plans {
             false => Shared::new(call.comm).map_err(|source| call.failed::<u8>(shared::NAME, source))?,
         };
         Ok(self.shared.get_or_init(|| made).as_ref())
-    }
-
-    /// Whether the configuration lets a collective use that memory.
-    pub(crate) fn may_share(&self, collective: Collective) -> bool {
-        self.may_share.contains(&collective)
     }
 
     /// The plan of a call, made now or before.
@@ -138,20 +233,40 @@ impl Plans {
     }
 
     fn make(&self, comm: &Communicator, wanted: Wanted) -> Result<Plan> {
-        let Wanted { collective, root, elements, element_bytes, commutative, .. } = wanted;
-        let (rank, size, snapshot) = (comm.rank(), comm.size(), comm.snapshot());
+        let Wanted { collective, root, elements, .. } = wanted;
+        let (rank, size) = (comm.rank(), comm.size());
         let groups = self.groups.as_ref().map_err(Clone::clone)?;
-        let table = self.table.as_ref().map_err(Clone::clone)?;
-        let request = Request { collective, groups, elements, element_bytes, commutative };
-        let forced = match snapshot.get(key(collective)) {
+        let forced = match comm.snapshot().get(key(collective)) {
             // Of calls that do not block, and of a rank alone.
             forced if forced == shared::NAME && (size == 1 || matches!(self.shared.get(), Some(Some(_)))) => {
                 AUTO.into()
             }
+            forced if forced == IN_TWO_HOPS && matches!(self.grouped.get(), Some(Some(_))) => AUTO.into(),
             forced => forced,
         };
-        let choice = select(&request, &forced, table)?;
-        let (algorithm, mut parameters) = (choice.algorithm, choice.parameters);
+        let Choice { algorithm, parameters, .. } = self.choose(comm, &wanted, groups, &forced, false)?;
+        let schedule = algorithm
+            .schedule(&Shape { rank, size, root, elements, groups, parameters })
+            .map_err(|source| Error::Schedule { rank, collective: operation(collective), elements, source })?;
+        Ok(Plan::new(&wanted, algorithm.name, schedule))
+    }
+
+    /// The way of a call among such groups, with the parameters that are used; explained where that is asked for, unless only
+    /// ways in memory are wanted and this is none.
+    fn choose(
+        &self,
+        comm: &Communicator,
+        wanted: &Wanted,
+        groups: &Groups,
+        forced: &str,
+        in_memory: bool,
+    ) -> Result<Choice> {
+        let Wanted { collective, elements, element_bytes, commutative, .. } = *wanted;
+        let snapshot = comm.snapshot();
+        let table = self.table.as_ref().map_err(Clone::clone)?;
+        let request = Request { collective, groups, elements, element_bytes, commutative };
+        let choice = select(&request, forced, table)?;
+        let mut parameters = choice.parameters;
         for (key, place) in [
             (keys::COLLECTIVES_CHUNK_BYTES, &mut parameters.chunk),
             (keys::COLLECTIVES_SEGMENT_BYTES, &mut parameters.segment),
@@ -167,14 +282,17 @@ impl Plans {
             leaders => parameters.leaders = leaders,
         }
         let (parameters, limited) = guard(collective, groups, table, parameters);
-        if rank == 0 && snapshot.get(keys::REPORT_EXPLAIN) != "off" {
-            let leaders = &leaders::explain(groups, parameters.leaders, |rank| comm.device_of(rank));
-            eprintln!("{}", Explanation { request, choice: Choice { parameters, ..choice }, limited, leaders });
+        let choice = Choice { parameters, ..choice };
+        let is_told = !in_memory || choice.algorithm.name == IN_TWO_HOPS;
+        if comm.rank() == 0 && is_told && snapshot.get(keys::REPORT_EXPLAIN) != "off" {
+            // In memory the first ranks lead.
+            let leaders = match choice.algorithm.name == IN_TWO_HOPS {
+                true => String::new(),
+                false => leaders::explain(groups, parameters.leaders, |rank| comm.device_of(rank)),
+            };
+            eprintln!("{}", Explanation { request, choice, limited, leaders: &leaders });
         }
-        let schedule = algorithm
-            .schedule(&Shape { rank, size, root, elements, groups, parameters })
-            .map_err(|source| Error::Schedule { rank, collective: operation(collective), elements, source })?;
-        Ok(Plan::new(&wanted, algorithm.name, schedule))
+        Ok(choice)
     }
 }
 

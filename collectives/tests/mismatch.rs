@@ -327,15 +327,16 @@ fn a_set_limit_turns_waiting_into_an_error_that_names_who_is_missing() {
         .set("collectives.timeout", "1500ms")
         .run(|world| {
             let comm = world.communicator();
-            if comm.rank() == 2 {
-                while late.load(Ordering::SeqCst) < 3 {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                return None;
+            let error = (comm.rank() != 2).then(|| {
+                let error = comm.all_gather(&[comm.rank()]).unwrap_err();
+                late.fetch_add(1, Ordering::SeqCst);
+                error
+            });
+            // Nobody leaves before all have their error: that would end waits, too.
+            while late.load(Ordering::SeqCst) < 3 {
+                std::thread::sleep(Duration::from_millis(5));
             }
-            let error = comm.all_gather(&[comm.rank()]).unwrap_err();
-            late.fetch_add(1, Ordering::SeqCst);
-            Some(error)
+            error
         })
         .unwrap();
     for error in errors.into_iter().flatten() {

@@ -6,11 +6,25 @@ using namespace spmd;
 
 // ---- floors: the least code that could do it ------------------------------------------------------------------------
 
-// Ends a wait of the floors when the host says so, as it does when the peer is lost: for ever would be too long. Looked at so
-// rarely that it costs them nothing.
+// Ends a wait of the floors when the host says so, as it does when the peer is lost: for ever would be too long. Counted once
+// in several looks; still floor_signal is 0.03 us slower for it.
 __device__ __forceinline__ bool is_over(const context_t &context, u32 &polls) {
-    if (__builtin_expect((++polls & 0xffff) != 0, 1)) return false;
+    if (__builtin_expect((++polls & 0x1fff) != 0, 1)) return false;
     return reinterpret_cast<const volatile error_record_t *>(context.error)->stop != STOP_NOT;
+}
+
+__device__ __forceinline__ bool comes(const u64 *word, u64 value) {
+    bool met = false;
+#pragma unroll
+    for (u32 look = 0; look < LOOKS && !met; ++look) met = load_relaxed(word) >= value;
+    return met;
+}
+
+__device__ __forceinline__ bool comes(const packet_t *packet, u64 mark) {
+    bool met = false;
+#pragma unroll
+    for (u32 look = 0; look < LOOKS && !met; ++look) met = load_packet(packet).mark == mark;
+    return met;
 }
 
 // One word there and back, no order.
@@ -19,7 +33,7 @@ extern "C" __global__ void floor_signal(context_t context, u64 *word, u64 base, 
     u32 polls = 0;
     for (u64 i = base + 1; i <= base + rounds; ++i) {
         if (context.rank == 0) store_relaxed(there, i);
-        while (load_relaxed(word) < i) {
+        while (!comes(word, i)) {
             if (is_over(context, polls)) return;
         }
         if (context.rank == 1) store_relaxed(there, i);
@@ -32,7 +46,7 @@ extern "C" __global__ void floor_acquire(context_t context, u64 *word, u64 base,
     u32 polls = 0;
     for (u64 i = base + 1; i <= base + rounds; ++i) {
         if (context.rank == 0) store_relaxed(there, i);
-        while (load_relaxed(word) < i) {
+        while (!comes(word, i)) {
             if (is_over(context, polls)) return;
         }
         acquire(word);
@@ -46,7 +60,7 @@ extern "C" __global__ void floor_small(context_t context, packet_t *slots, u64 b
     u32 polls = 0;
     for (u64 i = base + 1; i <= base + rounds; ++i) {
         if (context.rank == 0) store_packet(there, i, i);
-        while (load_packet(mine).mark != i) {
+        while (!comes(mine, i)) {
             if (is_over(context, polls)) return;
         }
         if (context.rank == 1) store_packet(there, i, i);
@@ -60,7 +74,7 @@ extern "C" __global__ void floor_put_signal(context_t context, u64 *word, u64 *d
     u32 polls = 0;
     for (u64 i = base + 1; i <= base + rounds; ++i) {
         if (context.rank == 1) {
-            while (load_relaxed(word) < i) {
+            while (!comes(word, i)) {
                 if (is_over(context, polls)) return;
             }
         }
@@ -68,7 +82,7 @@ extern "C" __global__ void floor_put_signal(context_t context, u64 *word, u64 *d
         fence_system();
         store_relaxed(there, i);
         if (context.rank == 0) {
-            while (load_relaxed(word) < i) {
+            while (!comes(word, i)) {
                 if (is_over(context, polls)) return;
             }
         }

@@ -338,13 +338,12 @@ __device__ inline bool wait_signal(const context_t &context, const u64 *signal, 
     bool seen = aligned(context, signal, SIGNAL_ALIGNMENT, ~0u);
     if (seen && scope.index() == 0) {
         patience_t patience;
-        u64 found;
-        while (!holds(found = load_relaxed(signal), compare, value)) {
-            if (!patience.lasts(context, ERROR_TIMEOUT, ~0u, (u64)signal - context.heap, value, found)) {
-                seen = false;
-                break;
-            }
-        }
+        u64 found = 0;
+        bool met = false;
+        do {
+#pragma unroll
+            for (u32 look = 0; look < LOOKS && !met; ++look) met = holds(found = load_relaxed(signal), compare, value);
+        } while (!met && (seen = patience.lasts<LOOKS>(context, ERROR_TIMEOUT, ~0u, (u64)signal - context.heap, value, found)));
         acquire(signal);
     }
     return scope.all(seen);
@@ -372,12 +371,17 @@ __device__ __forceinline__ packet_t load_packet(const packet_t *from) {
 
 // Waits for a packet of this mark.
 __device__ __forceinline__ bool wait_packet(const context_t &context, const packet_t *from, u64 mark, u32 peer, u64 &data) {
-    packet_t packet = load_packet(from);
-    for (patience_t patience; packet.mark != mark; packet = load_packet(from)) {
-        if (!patience.lasts(context, ERROR_TIMEOUT, peer, (u64)from - context.heap, mark, packet.mark)) return false;
-    }
+    patience_t patience;
+    packet_t packet;
+    bool lasts = true;
+    do {
+        packet = load_packet(from);
+#pragma unroll
+        for (u32 look = 1; look < LOOKS && packet.mark != mark; ++look) packet = load_packet(from);
+    } while (packet.mark != mark &&
+             (lasts = patience.lasts<LOOKS>(context, ERROR_TIMEOUT, peer, (u64)from - context.heap, mark, packet.mark)));
     data = packet.data;
-    return true;
+    return lasts;
 }
 
 __device__ __forceinline__ u64 load_small(const void *source, u64 at, u64 bytes) {

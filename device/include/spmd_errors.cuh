@@ -35,14 +35,19 @@ __device__ __forceinline__ bool fail(const context_t &context, error_t code, u32
 
 // The clock of a wait. Looks at the clock, and at whether the host wants waits to end (because a rank is lost, or the program
 // says so), once every 1,024 polls: both cost more than a poll. A millisecond is soon enough to end.
+//
+// Counting is not free either: it comes after a poll and before the next. Waits that matter poll LOOKS times for each count.
+constexpr u32 LOOKS = 8;
+
 struct patience_t {
     u32 polls = 0;
     long long begun = 0;
 
-    // Whether to go on; otherwise the reason has been recorded.
+    // Whether to go on; otherwise the reason has been recorded. Called after every `Looks` polls.
+    template <u32 Looks = 1>
     __device__ __forceinline__ bool lasts(const context_t &context, error_t code, u32 peer, u64 detail, u64 expected,
                                           u64 found) {
-        if (__builtin_expect((++polls & 1023) != 0, 1)) return true;
+        if (__builtin_expect((++polls & (1024 / Looks - 1)) != 0, 1)) return true;
         const long long now = clock64();
         if (begun == 0) begun = now;
         const auto *record = reinterpret_cast<const volatile error_record_t *>(context.error);

@@ -65,7 +65,8 @@ fn ranks_that_wait_for_those_that_have_heard_of_a_death_are_woken_and_go_on_with
 fn a_rank_that_dies_anywhere_in_a_collective_is_noticed_by_all() {
     let place = Place::new();
     let program = example_program("survivor");
-    for transport in ["shm", "tcp"] {
+    // All in memory, by messages, and in two hops with the inner one in memory: of groups with two leaders or with one.
+    for (transport, leaders) in [("shm", None), ("tcp", None), ("shm", Some("1")), ("shm", Some("2"))] {
         for (call, elements) in [
             ("all_reduce", "1"),
             ("all_reduce", "50000"),
@@ -87,8 +88,17 @@ fn a_rank_that_dies_anywhere_in_a_collective_is_noticed_by_all() {
                     "-n",
                     "4",
                 ]);
+                if let Some(leaders) = leaders {
+                    let leaders = format!("collectives.leaders={leaders}");
+                    let forced =
+                        ["all_reduce", "broadcast", "barrier"].map(|call| format!("collectives.{call}=two_hop_shared"));
+                    for set in ["collectives.group_size=2", &leaders, &forced[0], &forced[1], &forced[2]] {
+                        command.args(["--set", set]);
+                    }
+                }
                 let ended = finish(start(command.arg(&program).args(["sums", after, victim, call, elements])));
-                let what = format!("{transport}, {call} of {elements}, rank {victim} after {after} ms: {ended:?}");
+                let what =
+                    format!("{transport} {leaders:?}, {call} of {elements}, rank {victim} after {after} ms: {ended:?}");
                 assert_eq!(ended.code, Some(137), "{what}");
                 let victim: usize = victim.parse().unwrap();
                 let left = (0..4).filter(|rank| *rank != victim);

@@ -187,7 +187,18 @@ fn mpi() -> Plan {
 
 fn loom() -> Plan {
     let target = target().with_file_name("target-loom");
-    let mut test = cargo(&["test", "--package", "spmd", "--package", "spmd-device", "--lib", "--release", "loom"]);
+    let mut test = cargo(&[
+        "test",
+        "--package",
+        "spmd",
+        "--package",
+        "spmd-device",
+        "--package",
+        "spmd-collectives",
+        "--lib",
+        "--release",
+        "loom",
+    ]);
     test.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target);
     run_all([test])
 }

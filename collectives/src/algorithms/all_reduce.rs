@@ -15,7 +15,7 @@ pub use recursive_multiplying::recursive_multiplying;
 pub use ring::ring;
 
 use super::two_hop::Between;
-use super::{Algorithm, Load, Pieces, Pipeline, Restriction, Shape, broadcast, double_tree, reduce, whole};
+use super::{Algorithm, Load, Pieces, Pipeline, Restriction, Shape, broadcast, double_tree, in_memory, reduce, whole};
 use crate::compose::{Builder, Group};
 use crate::price::Model;
 use crate::schedule::{Schedule, ScheduleError, Slice};
@@ -120,7 +120,20 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         cost: |model, load| two_hop_stages(model, load, ring_cost).cost(load.bytes),
         build: |shape| build_two_hop(shape, ring),
     },
+    Algorithm {
+        name: in_memory::NAME,
+        restrictions: &[Restriction::TwoLevels, Restriction::CommutativeUnlessRuns, Restriction::SharedGroups],
+        source: in_memory::SOURCE,
+        pieces: in_memory::pieces,
+        cost: |model, load| in_memory::stages(model, load, cheapest_between).cost(load.bytes),
+        build: in_memory::build,
+    },
 ];
+
+/// Among leaders that are no group of others.
+fn cheapest_between(model: &Model, load: &Load<'_>) -> f64 {
+    doubling_cost(model, load).min(rabenseifner_cost(model, load)).min(ring_cost(model, load))
+}
 
 fn doubling_cost(model: &Model, load: &Load<'_>) -> f64 {
     let rounds = load.core_rounds();

@@ -1,6 +1,6 @@
 //! Barrier: messages without data, ordered by explicit dependencies alone.
 
-use super::{Algorithm, Restriction, children, parent, whole};
+use super::{Algorithm, Restriction, children, in_memory, parent, whole};
 use crate::compose::{Builder, Group, StepId};
 use crate::schedule::Slice;
 
@@ -43,6 +43,14 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
             shape.two_hop().barrier(&mut b);
             b.finish()
         },
+    },
+    Algorithm {
+        name: in_memory::NAME,
+        restrictions: &[Restriction::TwoLevels, Restriction::SharedGroups],
+        source: in_memory::SOURCE,
+        pieces: whole,
+        cost: |model, load| in_memory::stages(model, load, |model, load| load.rounds * model.message(0.0)).cost(0.0),
+        build: in_memory::build,
     },
 ];
 

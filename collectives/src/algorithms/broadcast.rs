@@ -1,6 +1,6 @@
 //! Broadcast: from the root's slice to the same slice of every rank.
 
-use super::{Algorithm, Load, Pieces, RADIX, Restriction, children, double_tree, knomial, parent, whole};
+use super::{Algorithm, Load, Pieces, RADIX, Restriction, children, double_tree, in_memory, knomial, parent, whole};
 use crate::compose::{Builder, Group};
 use crate::price::Model;
 use crate::schedule::Slice;
@@ -93,7 +93,19 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
             b.finish()
         },
     },
+    Algorithm {
+        name: in_memory::NAME,
+        restrictions: &[Restriction::TwoLevels, Restriction::SharedGroups],
+        source: in_memory::SOURCE,
+        pieces: in_memory::pieces,
+        cost: |model, load| in_memory::stages(model, load, tree_cost).cost(load.bytes),
+        build: in_memory::build,
+    },
 ];
+
+fn tree_cost(model: &Model, load: &Load<'_>) -> f64 {
+    load.rounds * model.message(load.bytes)
+}
 
 /// As [`segments`], for the chain of the groups that goes on inside each of them.
 fn two_hop_pieces(model: &Model, load: &Load<'_>) -> f64 {

@@ -13,6 +13,7 @@ pub mod barrier;
 pub mod broadcast;
 pub mod double_tree;
 pub mod gather;
+mod in_memory;
 mod knomial;
 pub mod reduce;
 pub mod reduce_scatter;
@@ -27,6 +28,8 @@ use crate::price::{Model, Network};
 use crate::schedule::{Schedule, ScheduleError};
 use std::fmt;
 use two_hop::TwoHop;
+
+pub(crate) use in_memory::{CHUNK as LARGEST_CHUNK, NAME as IN_TWO_HOPS};
 
 /// A collective operation, with the buffers that its schedules use. `n` stands for [`Shape::elements`], p for the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -220,6 +223,8 @@ pub enum Restriction {
     CommutativeUnlessRuns,
     /// It works in memory that all ranks share, not by messages.
     SharedMemory,
+    /// It works in memory that the ranks of each group share: these must be on one host, and the call one that blocks.
+    SharedGroups,
 }
 
 impl Restriction {
@@ -233,6 +238,7 @@ impl Restriction {
             Restriction::CommutativeUnlessRuns => commutative || groups.keep_rank_order(),
             // What has no schedule is in no table.
             Restriction::SharedMemory => false,
+            Restriction::SharedGroups => groups.share_memory(),
         }
     }
 }
@@ -245,6 +251,7 @@ impl fmt::Display for Restriction {
             Restriction::TwoLevels => "there must be several groups, and several ranks in one of them",
             Restriction::CommutativeUnlessRuns => "the operator must commute, or each group be a run of ranks",
             Restriction::SharedMemory => "all ranks must be on one host and may share memory",
+            Restriction::SharedGroups => "the ranks of each group must be on one host and may share memory",
         })
     }
 }
@@ -268,7 +275,8 @@ impl Algorithm {
     /// The schedule of one rank.
     ///
     /// # Errors
-    /// [`ScheduleError`] when rank or root is not below the size, or there are more elements than can be counted.
+    /// [`ScheduleError`] when rank or root is not below the size, there are more elements than can be counted, or the
+    /// algorithm has none ([`ScheduleError::InMemory`]).
     pub fn schedule(&self, shape: &Shape<'_>) -> Result<Schedule, ScheduleError> {
         shape.checked()?;
         (self.build)(shape)

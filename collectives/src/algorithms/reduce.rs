@@ -2,7 +2,8 @@
 
 use super::two_hop::Towards;
 use super::{
-    Algorithm, Load, Pieces, Pipeline, RADIX, Restriction, Shape, broadcast, children, knomial, parent, whole,
+    Algorithm, Load, Pieces, Pipeline, RADIX, Restriction, Shape, broadcast, children, in_memory, knomial, parent,
+    whole,
 };
 use crate::compose::{Blocks, Builder, Group};
 use crate::price::Model;
@@ -81,6 +82,14 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         pieces: |model, load| Pieces::in_two_hops(broadcast::segments(model, &chain_of_groups(load)), load),
         cost: |model, load| two_hop_chain_cost(model, load),
         build: |shape| build_two_hop(shape, chain),
+    },
+    Algorithm {
+        name: in_memory::NAME,
+        restrictions: &[Restriction::TwoLevels, Restriction::CommutativeUnlessRuns, Restriction::SharedGroups],
+        source: in_memory::SOURCE,
+        pieces: in_memory::pieces,
+        cost: |model, load| in_memory::stages(model, load, tree_cost).cost(load.bytes),
+        build: in_memory::build,
     },
 ];
 

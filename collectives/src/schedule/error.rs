@@ -76,6 +76,9 @@ pub enum ScheduleError {
         /// The dependency.
         dependency: u32,
     },
+    /// The algorithm works in memory that ranks share: what it does there is no list of messages.
+    #[error("it works in memory that ranks share, and has no schedule")]
+    InMemory,
     /// More steps, dependencies or elements than can be counted.
     #[error("the schedule has more steps, dependencies or elements than can be counted")]
     TooLarge,

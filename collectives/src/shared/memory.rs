@@ -1,6 +1,6 @@
-//! Who may touch which bytes of the shared memory when: the one place where elements in it are slices.
+//! Who may touch which bytes of the shared memory when.
 //!
-//! Each rank's part has, twice (for odd and even steps), what it says in an exchange, what it leaves for a meeting, what it
+//! Generic over that memory, so that loom checks the very code that runs. Each rank's part has, twice (for odd and even steps), what it says in an exchange, what it leaves for a meeting, what it
 //! has combined there, a chunk, and its combined block. A step's bytes are written by their owner before it signals the
 //! step, read by others after that, and written again two steps later: by then everybody has signalled the step between,
 //! which it does after it has read.
@@ -8,10 +8,26 @@
 use crate::compose::Blocks;
 use crate::operators::Op;
 use crate::schedule::{Side, Slice};
-use spmd::comm::Room;
 use spmd::element::{Element, as_bytes};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+
+/// A part of memory for each of some ranks, as one of them sees it: lines of words, and bytes. All zero at first.
+///
+/// Words are atomics. Accesses to bytes may be plain: what is asked for belongs to the caller as long as the closure runs.
+pub(super) trait RoomMemory {
+    /// Word `index` of line `line` of a rank.
+    fn load(&self, rank: usize, line: usize, index: usize, order: Ordering) -> u64;
+    fn store(&self, rank: usize, line: usize, index: usize, value: u64, order: Ordering);
+    /// Adds 1; what was there before.
+    fn increment(&self, rank: usize, line: usize, index: usize, order: Ordering) -> u64;
+    /// Elements of a rank that nobody writes meanwhile.
+    fn read<T: Element, R>(&self, rank: usize, offset: usize, length: usize, use_them: impl FnOnce(&[T]) -> R) -> R;
+    /// Elements of this rank that nobody else accesses meanwhile.
+    fn write<T: Element, R>(&self, offset: usize, length: usize, use_them: impl FnOnce(&mut [T]) -> R) -> R;
+    /// Whether a rank waits for others by giving way to them, because there are more ranks than processors: the same on all.
+    fn shares_processors(&self) -> bool;
+}
 
 /// A step of one kind, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,22 +54,25 @@ const INLINE: Range<usize> = 2..8;
 /// The last one that came, and who differs, in the lower bits of the word that says that a meeting is over.
 const RANK_BITS: u32 = 20;
 
+/// Bytes that are combined and copied while they are in the nearest cache.
+pub(super) const PIECE: usize = 8 << 10;
+
 #[derive(Debug)]
-pub(super) struct Memory {
-    room: Room,
+pub(super) struct Memory<M> {
+    room: M,
     rank: usize,
     size: usize,
     small: usize,
     chunk: usize,
 }
 
-impl Memory {
+impl<M: RoomMemory> Memory<M> {
     /// The bytes that it needs of each rank.
     pub(super) fn bytes(small: usize, chunk: usize) -> usize {
         2 * (2 * small + 2 * chunk)
     }
 
-    pub(super) fn new(room: Room, rank: usize, size: usize, small: usize, chunk: usize) -> Memory {
+    pub(super) fn new(room: M, rank: usize, size: usize, small: usize, chunk: usize) -> Self {
         Memory { room, rank, size, small, chunk }
     }
 
@@ -79,25 +98,12 @@ impl Memory {
 
     /// This rank has entered call number `calls`.
     pub(super) fn enter(&self, calls: u64) {
-        self.room.word(self.rank, ENTERED, 0).store(calls, Ordering::Relaxed);
+        self.room.store(self.rank, ENTERED, 0, calls, Ordering::Relaxed);
     }
 
     /// The number of the call that a rank has entered last.
     pub(super) fn entered(&self, rank: usize) -> u64 {
-        self.room.word(rank, ENTERED, 0).load(Ordering::Relaxed)
-    }
-
-    /// Elements of a rank that nobody writes now: `step` has been signalled by their owner and not by everybody the one after.
-    fn theirs<T: Element>(&self, rank: usize, offset: usize, length: usize) -> &[T] {
-        // SAFETY: the order of signals, see the module.
-        unsafe { self.room.elements(rank, offset, length) }
-    }
-
-    /// Elements of this rank that nobody reads now: everybody has signalled the step before the last.
-    #[expect(clippy::mut_from_ref, reason = "exclusive by the order of signals")]
-    fn mine<T: Element>(&self, offset: usize, length: usize) -> &mut [T] {
-        // SAFETY: the order of signals, see the module; within this rank the call holds the lock of its communicator.
-        unsafe { self.room.own_elements(offset, length) }
+        self.room.load(rank, ENTERED, 0, Ordering::Relaxed)
     }
 
     /// Says `data` to the other rank: in the line of the signal itself where it fits.
@@ -108,32 +114,32 @@ impl Memory {
             for (index, word) in INLINE.zip(bytes.chunks(8)) {
                 let mut whole = [0; 8];
                 whole[..word.len()].copy_from_slice(word);
-                self.room.word(self.rank, line, index).store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+                self.room.store(self.rank, line, index, u64::from_ne_bytes(whole), Ordering::Relaxed);
             }
         } else {
-            self.mine(self.left_at(step), data.len()).copy_from_slice(data);
+            self.room.write(self.left_at(step), data.len(), |left| left.copy_from_slice(data));
         }
-        self.room.word(self.rank, line, 1).store(mark, Ordering::Relaxed);
-        self.room.word(self.rank, line, 0).store(step.0, Ordering::Release);
+        self.room.store(self.rank, line, 1, mark, Ordering::Relaxed);
+        self.room.store(self.rank, line, 0, step.0, Ordering::Release);
     }
 
     pub(super) fn has_said(&self, step: Step, rank: usize) -> bool {
-        self.room.word(rank, SAID + step.parity(), 0).load(Ordering::Acquire) == step.0
+        self.room.load(rank, SAID + step.parity(), 0, Ordering::Acquire) == step.0
     }
 
     pub(super) fn said_mark(&self, step: Step, rank: usize) -> u64 {
-        self.room.word(rank, SAID + step.parity(), 1).load(Ordering::Relaxed)
+        self.room.load(rank, SAID + step.parity(), 1, Ordering::Relaxed)
     }
 
     /// Gives what the rank has said, as many elements.
     pub(super) fn hear<T: Element>(&self, step: Step, rank: usize, length: usize, use_it: impl FnOnce(&[T])) {
         let bytes = length * size_of::<T>();
         if bytes > INLINE.len() * 8 {
-            return use_it(self.theirs(rank, self.left_at(step), length));
+            return self.room.read(rank, self.left_at(step), length, use_it);
         }
         let mut words = [0_u64; 6];
         for (place, index) in words.iter_mut().zip(INLINE).take(bytes.div_ceil(8)) {
-            *place = self.room.word(rank, SAID + step.parity(), index).load(Ordering::Relaxed);
+            *place = self.room.load(rank, SAID + step.parity(), index, Ordering::Relaxed);
         }
         let words: &[u8] = bytemuck::cast_slice(&words);
         match bytemuck::try_cast_slice(&words[..bytes]) {
@@ -145,54 +151,56 @@ impl Memory {
 
     /// Leaves `data` for a meeting.
     pub(super) fn leave<T: Element>(&self, step: Step, mark: u64, data: &[T]) {
-        self.mine(self.left_at(step), data.len()).copy_from_slice(data);
-        self.room.word(self.rank, MARKS, step.parity()).store(mark, Ordering::Relaxed);
+        self.room.write(self.left_at(step), data.len(), |left| left.copy_from_slice(data));
+        self.room.store(self.rank, MARKS, step.parity(), mark, Ordering::Relaxed);
     }
 
     pub(super) fn left_mark(&self, step: Step, rank: usize) -> u64 {
-        self.room.word(rank, MARKS, step.parity()).load(Ordering::Relaxed)
+        self.room.load(rank, MARKS, step.parity(), Ordering::Relaxed)
     }
 
     /// This rank has come; whether it is the last one.
     pub(super) fn come(&self, step: Step) -> bool {
-        let before = self.room.word(0, COME, 0).fetch_add(1, Ordering::AcqRel);
+        let before = self.room.increment(0, COME, 0, Ordering::AcqRel);
         before + 1 == step.0 * self.size as u64
     }
 
     /// Combines what everybody has left, in rank order.
     pub(super) fn combine<T: Element>(&self, step: Step, length: usize, op: &dyn Op<T>) {
-        let result = self.mine(self.result_at(step), length);
-        result.copy_from_slice(self.theirs(0, self.left_at(step), length));
-        for rank in 1..self.size {
-            op.apply(result, self.theirs(rank, self.left_at(step), length), Side::Right);
-        }
+        let left = self.left_at(step);
+        self.room.write(self.result_at(step), length, |result: &mut [T]| {
+            self.room.read(0, left, length, |first| result.copy_from_slice(first));
+            for rank in 1..self.size {
+                self.room.read(rank, left, length, |theirs| op.apply(result, theirs, Side::Right));
+            }
+        });
     }
 
     /// The meeting is over; `differs` has come for another call.
     pub(super) fn finish(&self, step: Step, differs: Option<usize>) {
         let who = differs.map_or(0, |rank| rank as u64 + 1);
         let word = step.0 << (2 * RANK_BITS) | who << RANK_BITS | self.rank as u64;
-        self.room.word(0, FINISHED, 0).store(word, Ordering::Release);
+        self.room.store(0, FINISHED, 0, word, Ordering::Release);
     }
 
     pub(super) fn is_finished(&self, step: Step) -> bool {
         // Numbers of steps are cut off at 24 bits; no rank is further than one step away.
-        self.room.word(0, FINISHED, 0).load(Ordering::Acquire) >> (2 * RANK_BITS) == step.0 & 0xff_ffff
+        self.room.load(0, FINISHED, 0, Ordering::Acquire) >> (2 * RANK_BITS) == step.0 & 0xff_ffff
     }
 
     /// Who came last in the meeting that is over, and who has come for another call.
     pub(super) fn finished(&self) -> (usize, Option<usize>) {
-        let word = self.room.word(0, FINISHED, 0).load(Ordering::Acquire);
+        let word = self.room.load(0, FINISHED, 0, Ordering::Acquire);
         let rank = |word: u64| usize::try_from(word & ((1 << RANK_BITS) - 1)).unwrap_or(0);
         (rank(word), rank(word >> RANK_BITS).checked_sub(1))
     }
 
     pub(super) fn take_result<T: Element>(&self, step: Step, rank: usize, into: &mut [T]) {
-        into.copy_from_slice(self.theirs(rank, self.result_at(step), into.len()));
+        self.room.read(rank, self.result_at(step), into.len(), |result| into.copy_from_slice(result));
     }
 
     pub(super) fn take_left<T: Element>(&self, step: Step, rank: usize, into: &mut [T]) {
-        into.copy_from_slice(self.theirs(rank, self.left_at(step), into.len()));
+        self.room.read(rank, self.left_at(step), into.len(), |left| into.copy_from_slice(left));
     }
 
     /// The block of a chunk of `length` elements that a rank combines.
@@ -203,25 +211,26 @@ impl Memory {
     /// Copies a chunk in, without the block of rank `own` if that is read elsewhere.
     pub(super) fn copy_in<T: Element>(&self, step: Step, mark: u64, data: &[T], own: usize, skips: bool) {
         let skipped = if skips { self.block(data.len(), own) } else { 0..0 };
-        let chunk = self.mine(self.chunk_at(step), data.len());
-        chunk[..skipped.start].copy_from_slice(&data[..skipped.start]);
-        chunk[skipped.end..].copy_from_slice(&data[skipped.end..]);
-        self.room.word(self.rank, MARKS, 2 + step.parity()).store(mark, Ordering::Relaxed);
+        self.room.write(self.chunk_at(step), data.len(), |chunk: &mut [T]| {
+            chunk[..skipped.start].copy_from_slice(&data[..skipped.start]);
+            chunk[skipped.end..].copy_from_slice(&data[skipped.end..]);
+        });
+        self.room.store(self.rank, MARKS, 2 + step.parity(), mark, Ordering::Relaxed);
     }
 
     pub(super) fn chunk_mark(&self, step: Step, rank: usize) -> u64 {
-        self.room.word(rank, MARKS, 2 + step.parity()).load(Ordering::Relaxed)
+        self.room.load(rank, MARKS, 2 + step.parity(), Ordering::Relaxed)
     }
 
     /// This rank signals a step; whether all have.
     pub(super) fn signal(&self, step: Step, what: usize) -> bool {
-        let before = self.room.word(0, SIGNALS + what, step.parity()).fetch_add(1, Ordering::AcqRel);
+        let before = self.room.increment(0, SIGNALS + what, step.parity(), Ordering::AcqRel);
         before + 1 == self.all_signals(step)
     }
 
     /// Whether all ranks have signalled a step.
     pub(super) fn all(&self, step: Step, what: usize) -> bool {
-        self.room.word(0, SIGNALS + what, step.parity()).load(Ordering::Acquire) >= self.all_signals(step)
+        self.room.load(0, SIGNALS + what, step.parity(), Ordering::Acquire) >= self.all_signals(step)
     }
 
     /// Odd and even steps are counted apart, as a rank may signal one before another has signalled the step before.
@@ -231,55 +240,68 @@ impl Memory {
 
     /// Combines this rank's block of a chunk out of everybody's, where its own lies, and publishes it.
     pub(super) fn combine_in_place<T: Element>(&self, step: Step, chunk: &mut [T], op: &dyn Op<T>) {
-        let range = self.block(chunk.len(), self.rank);
-        let length = chunk.len();
-        let result = self.mine(self.block_at(step), range.len());
-        let own = &mut chunk[range.clone()];
-        let their_block = |rank: usize| &self.theirs::<T>(rank, self.chunk_at(step), length)[range.clone()];
-        if op.is_commutative() || self.rank == 0 {
+        if !op.is_commutative() && self.rank > 0 {
+            let range = self.block(chunk.len(), self.rank);
+            self.combine_apart(step, chunk, op);
+            // What was published is this rank's to read, too.
+            return self.room.read(self.rank, self.block_at(step), range.len(), |result| {
+                chunk[range.clone()].copy_from_slice(result);
+            });
+        }
+        self.by_pieces(step, chunk.len(), |result, piece| {
+            let own = &mut chunk[piece.clone()];
             for rank in (0..self.size).filter(|rank| *rank != self.rank) {
-                op.apply(own, their_block(rank), Side::Right);
+                self.of_chunk(step, rank, &piece, |theirs| op.apply(own, theirs, Side::Right));
             }
             result.copy_from_slice(own);
-        } else {
-            self.combine_in_order(result, own, their_block, op);
-            own.copy_from_slice(result);
-        }
+        });
     }
 
-    /// The same without writing to the rank's own data.
+    /// The same in rank order, without writing to the rank's own data.
     pub(super) fn combine_apart<T: Element>(&self, step: Step, chunk: &[T], op: &dyn Op<T>) {
-        let range = self.block(chunk.len(), self.rank);
-        let result = self.mine(self.block_at(step), range.len());
-        let their_block = |rank: usize| &self.theirs::<T>(rank, self.chunk_at(step), chunk.len())[range.clone()];
-        self.combine_in_order(result, &chunk[range.clone()], their_block, op);
+        self.by_pieces(step, chunk.len(), |result, piece| {
+            for rank in 0..self.size {
+                let mut add = |theirs: &[T]| match rank {
+                    0 => result.copy_from_slice(theirs),
+                    _ => op.apply(result, theirs, Side::Right),
+                };
+                match rank == self.rank {
+                    true => add(&chunk[piece.clone()]),
+                    false => self.of_chunk(step, rank, &piece, add),
+                }
+            }
+        });
     }
 
-    fn combine_in_order<'a, T: Element>(
-        &self,
-        result: &mut [T],
-        own: &'a [T],
-        their_block: impl Fn(usize) -> &'a [T],
-        op: &dyn Op<T>,
-    ) {
-        let block = |rank: usize| if rank == self.rank { own } else { their_block(rank) };
-        result.copy_from_slice(block(0));
-        for rank in 1..self.size {
-            op.apply(result, block(rank), Side::Right);
-        }
+    /// This rank's block of a chunk of `length` elements piece by piece: where the piece is to be published, and where in
+    /// the chunk it lies.
+    fn by_pieces<T: Element>(&self, step: Step, length: usize, mut make: impl FnMut(&mut [T], Range<usize>)) {
+        let block = self.block(length, self.rank);
+        self.room.write(self.block_at(step), block.len(), |result: &mut [T]| {
+            let most = (PIECE / size_of::<T>().max(1)).max(1);
+            for (result, start) in result.chunks_mut(most).zip((block.start..).step_by(most)) {
+                let end = start + result.len();
+                make(result, start..end);
+            }
+        });
+    }
+
+    /// A part of what a rank has copied in.
+    fn of_chunk<T: Element>(&self, step: Step, rank: usize, part: &Range<usize>, use_it: impl FnOnce(&[T])) {
+        // The block that is read elsewhere, which its owner has not copied in, is nobody's part.
+        self.room.read(rank, self.chunk_at(step) + part.start * size_of::<T>(), part.len(), use_it);
     }
 
     /// Copies the combined blocks out, without that of rank `own`.
     pub(super) fn copy_out<T: Element>(&self, step: Step, chunk: &mut [T], own: usize) {
         for rank in (0..self.size).filter(|rank| *rank != own) {
             let range = self.block(chunk.len(), rank);
-            let length = range.len();
-            chunk[range].copy_from_slice(self.theirs(rank, self.block_at(step), length));
+            self.room.read(rank, self.block_at(step), range.len(), |block| chunk[range.clone()].copy_from_slice(block));
         }
     }
 
     /// Copies a rank's whole chunk out.
     pub(super) fn copy_chunk<T: Element>(&self, step: Step, rank: usize, into: &mut [T]) {
-        into.copy_from_slice(self.theirs(rank, self.chunk_at(step), into.len()));
+        self.room.read(rank, self.chunk_at(step), into.len(), |chunk| into.copy_from_slice(chunk));
     }
 }

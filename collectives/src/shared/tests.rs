@@ -147,3 +147,159 @@ fn ranks_that_may_not_share_memory_are_told_so_when_it_is_asked_for_and_send_mes
         assert_eq!(data, [1]);
     });
 }
+
+/// The same in two hops whose inner one goes through memory; groups of these widths, `hosts` of them or on one.
+const HOPS: [(&str, &str); 4] = [
+    ("collectives.barrier", "two_hop_shared"),
+    ("collectives.broadcast", "two_hop_shared"),
+    ("collectives.reduce", "two_hop_shared"),
+    ("collectives.all_reduce", "two_hop_shared"),
+];
+
+fn in_groups(ranks: usize, hosts: usize, set: &[(&str, &str)], run: impl Fn(&Communicator) + Send + Sync) {
+    let cluster = Cluster::new(ranks).hosts(hosts);
+    let cluster = set.iter().fold(cluster, |cluster, (key, value)| cluster.set(key, value));
+    cluster.run(|world: &World| run(&world.communicator())).unwrap();
+}
+
+fn check_all(comm: &Communicator, lengths: &[usize]) {
+    let ranks = comm.size();
+    for call in 0..2 {
+        for length in lengths.iter().copied() {
+            let own: Vec<u64> = (0..length).map(|index| value(comm.rank(), index, call)).collect();
+            let sums = || (0..length).map(|index| (0..ranks).map(|rank| value(rank, index, call)).sum::<u64>());
+            let mut all = own.clone();
+            comm.all_reduce(&mut all, Sum).unwrap();
+            assert!(all.iter().copied().eq(sums()), "all_reduce of {length} on {ranks}");
+            let root = (call + length) % ranks;
+            let result = comm.reduce(&own, Sum, root).unwrap();
+            assert_eq!(result.is_some(), comm.rank() == root);
+            assert!(result.is_none_or(|result| result.into_iter().eq(sums())), "reduce of {length}");
+            let mut data = if comm.rank() == root { own.clone() } else { vec![0; length] };
+            comm.broadcast(&mut data, root).unwrap();
+            let theirs = (0..length).map(|index| value(root, index, call));
+            assert!(data.into_iter().eq(theirs), "broadcast of {length} from {root} of {ranks}");
+            comm.barrier().unwrap();
+        }
+    }
+}
+
+#[test]
+fn two_hops_through_memory_are_right_for_all_sizes_groups_and_leaders_again_and_again() {
+    for (ranks, width) in [(3, "2"), (4, "2"), (5, "3"), (7, "3"), (9, "4")] {
+        for (leaders, chunk) in [("1", "0"), ("2", "4000"), ("3", "64KiB")] {
+            let set = [
+                ("collectives.group_size", width),
+                ("collectives.leaders", leaders),
+                ("collectives.chunk_bytes", chunk),
+            ];
+            let set: Vec<_> = HOPS.into_iter().chain(set).collect();
+            in_groups(ranks, 1, &set, |comm| check_all(comm, &[0, 1, 2, 7, 1000, 4097, 33_000]));
+        }
+    }
+}
+
+#[test]
+fn two_hops_between_hosts_go_through_the_memory_of_each_without_being_asked_for() {
+    for (ranks, hosts) in [(4, 2), (7, 3)] {
+        in_groups(ranks, hosts, &HOPS, |comm| check_all(comm, &[0, 1, 1000, 40_000, 400_000]));
+        in_groups(ranks, hosts, &[], |comm| check_all(comm, &[0, 1, 1000]));
+    }
+}
+
+#[test]
+fn two_hops_through_memory_apply_an_operator_in_rank_order_and_give_the_same_bits_everywhere_and_again() {
+    // Affine maps x -> a1 x + a0 modulo 2^32, one after the other.
+    let associative = |a: [u32; 2], b: [u32; 2]| [b[1].wrapping_mul(a[0]).wrapping_add(b[0]), a[1].wrapping_mul(b[1])];
+    let value = |rank: usize, index: usize| [rank as u32 + index as u32, 2 * rank as u32 + 3];
+    for (ranks, hosts, leaders) in [(5, 2, "1"), (6, 2, "3"), (7, 3, "2")] {
+        let set: Vec<_> = HOPS.into_iter().chain([("collectives.leaders", leaders)]).collect();
+        in_groups(ranks, hosts, &set, |comm| {
+            for length in [1, 900, 50_000] {
+                let own: Vec<[u32; 2]> = (0..length).map(|index| value(comm.rank(), index)).collect();
+                let expected =
+                    |index: usize| (1..ranks).fold(value(0, index), |left, rank| associative(left, value(rank, index)));
+                let mut all = own.clone();
+                comm.all_reduce(&mut all, custom(associative)).unwrap();
+                assert!((0..length).all(|index| all[index] == expected(index)), "{ranks} ranks, {length}");
+                let result = comm.reduce(&own, custom(associative), ranks - 2).unwrap();
+                assert!(result.is_none_or(|result| (0..length).all(|index| result[index] == expected(index))));
+            }
+        });
+        let run = || {
+            let cluster =
+                set.iter().fold(Cluster::new(ranks).hosts(hosts), |cluster, (key, value)| cluster.set(key, value));
+            let results = cluster.run(|world: &World| {
+                let comm = world.communicator();
+                let mut data: Vec<f32> = (0..50_000).map(|index| 1.0 / (1 + comm.rank() * 77 + index) as f32).collect();
+                comm.all_reduce(&mut data, Sum).unwrap();
+                data.iter().map(|value| value.to_bits()).collect::<Vec<u32>>()
+            });
+            results.unwrap()
+        };
+        let (once, again) = (run(), run());
+        assert!(once.iter().all(|bits| *bits == once[0]) && once == again, "{ranks} ranks");
+    }
+}
+
+#[test]
+fn calls_that_do_not_fit_together_are_an_error_on_all_ranks_of_all_groups() {
+    // A rank that leads its group and one that does not; lengths of one chunk and of several.
+    for (odd, lengths) in [(0, [4, 5]), (4, [4, 5]), (3, [4, 400_000]), (5, [400_000, 500_000])] {
+        in_groups(6, 2, &[("collectives.check_after", "100ms")], |comm| {
+            let length = lengths[usize::from(comm.rank() == odd)];
+            let error = comm.all_reduce(&mut vec![1_u32; length], Sum).unwrap_err();
+            assert!(matches!(error, Error::Mismatch { .. }), "{error}");
+            let text = error.to_string();
+            assert!(lengths.iter().all(|length| text.contains(&length.to_string())), "{text}");
+            assert!(text.contains("two_hop_shared"), "{text}");
+        });
+    }
+    in_groups(6, 2, &[("collectives.check_after", "100ms")], |comm| {
+        let result = match comm.rank() {
+            4 => comm.barrier(),
+            _ => comm.all_reduce(&mut [1_u32], Sum),
+        };
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::Mismatch { .. }), "{error}");
+    });
+}
+
+#[test]
+fn a_rank_that_leaves_without_coming_ends_the_wait_of_the_others_on_all_hosts() {
+    for (leaves, length) in [(0, 1), (4, 1), (3, 600_000), (1, 600_000)] {
+        in_groups(6, 2, &[], |comm| {
+            comm.barrier().unwrap();
+            if comm.rank() != leaves {
+                let error = comm.all_reduce(&mut vec![0_u8; length], Sum).unwrap_err().to_string();
+                assert!(error.contains("all_reduce (two_hop_shared)"), "{error}");
+            }
+        });
+    }
+}
+
+#[test]
+fn groups_whose_ranks_share_no_memory_are_told_so_when_it_is_asked_for_and_send_messages_when_it_is_not() {
+    let apart =
+        [("transport.allow", "tcp"), ("collectives.barrier", "two_hop_shared"), ("collectives.group_size", "2")];
+    in_groups(4, 2, &apart, |comm| {
+        let text = comm.barrier().unwrap_err().to_string();
+        let why = "barrier = two_hop_shared: the ranks of each group must be on one host and may share memory";
+        assert!(text.contains(why), "{text}");
+        let mut data = [comm.rank()];
+        comm.all_reduce(&mut data, Sum).unwrap();
+        assert_eq!(data, [6]);
+    });
+    // Groups across hosts.
+    let across = [("collectives.group_size", "3"), ("collectives.all_reduce", "two_hop_shared")];
+    in_groups(4, 2, &across, |comm| {
+        let text = comm.all_reduce(&mut [1], Sum).unwrap_err().to_string();
+        assert!(text.contains("must be on one host"), "{text}");
+        comm.barrier().unwrap();
+    });
+    // One level only.
+    in_groups(4, 1, &[("collectives.all_reduce", "two_hop_shared")], |comm| {
+        let text = comm.all_reduce(&mut [1], Sum).unwrap_err().to_string();
+        assert!(text.contains("there must be several groups"), "{text}");
+    });
+}

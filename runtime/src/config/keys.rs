@@ -246,19 +246,19 @@ table! {
 
     /// Algorithm of `all_reduce`; `auto` chooses by ranks and bytes.
     COLLECTIVES_ALL_REDUCE: String = "collectives.all_reduce",
-        choice("auto", &["auto", "shared", "linear", "binomial", "recursive_doubling", "ring", "rabenseifner", "two_hop", "two_hop_ring", "segmented_ring", "recursive_multiplying", "double_tree"]),
+        choice("auto", &["auto", "shared", "linear", "binomial", "recursive_doubling", "ring", "rabenseifner", "two_hop", "two_hop_ring", "two_hop_shared", "segmented_ring", "recursive_multiplying", "double_tree"]),
         read by "collectives";
 
     /// Algorithm of `broadcast`; `auto` chooses by ranks and bytes.
-    COLLECTIVES_BROADCAST: String = "collectives.broadcast", choice("auto", &["auto", "shared", "linear", "binomial", "chain", "two_hop", "knomial", "double_tree"]),
+    COLLECTIVES_BROADCAST: String = "collectives.broadcast", choice("auto", &["auto", "shared", "linear", "binomial", "chain", "two_hop", "two_hop_shared", "knomial", "double_tree"]),
         read by "collectives";
 
     /// Algorithm of `reduce`; `auto` chooses by ranks and bytes.
     COLLECTIVES_REDUCE: String = "collectives.reduce",
-        choice("auto", &["auto", "shared", "linear", "binomial", "binomial_ordered", "chain", "two_hop", "two_hop_chain", "knomial"]), read by "collectives";
+        choice("auto", &["auto", "shared", "linear", "binomial", "binomial_ordered", "chain", "two_hop", "two_hop_chain", "two_hop_shared", "knomial"]), read by "collectives";
 
     /// Algorithm of `barrier`; `auto` chooses by ranks.
-    COLLECTIVES_BARRIER: String = "collectives.barrier", choice("auto", &["auto", "shared", "binomial", "dissemination", "two_hop"]),
+    COLLECTIVES_BARRIER: String = "collectives.barrier", choice("auto", &["auto", "shared", "binomial", "dissemination", "two_hop", "two_hop_shared"]),
         read by "collectives";
 
     /// Algorithm of `gather`; `auto` chooses by ranks and bytes.

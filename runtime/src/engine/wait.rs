@@ -143,11 +143,33 @@ impl Runtime {
         if let Some(found) = ready() {
             return Ok(Some(found));
         }
+        self.wait_for_either(context, activity, deadline, &mut NoBuffers, ready, |_, _| None)
+    }
+
+    /// As [`Runtime::wait_for_memory`], and also until `done` gives a result, as [`Runtime::wait`] does.
+    pub(crate) fn wait_for_either<R, B: Buffers>(
+        &self,
+        context: u64,
+        activity: Activity,
+        deadline: Option<Instant>,
+        buffers: &mut B,
+        mut ready: impl FnMut() -> Option<R>,
+        mut done: impl FnMut(&mut Engine, &mut B) -> Option<Result<R>>,
+    ) -> Result<Option<R>> {
         let mut pace = Pace::default();
         let mut notice = Notice { board: self.board.as_ref(), activity, posted: false, runtime: self, blocked: None };
         let mut engine = self.lock();
+        // An operation that completes at once needs no progress.
+        let mut is_due = true;
+        let mut seen = engine.news();
         loop {
-            let moved = engine.progress(&mut NoBuffers)?;
+            if engine.news() != seen || is_due {
+                seen = engine.news();
+                if let Some(result) = done(&mut engine, buffers) {
+                    return result.map(Some);
+                }
+            }
+            let moved = engine.progress(buffers)?;
             if let Some(found) = ready() {
                 return Ok(Some(found));
             }
@@ -157,12 +179,15 @@ impl Runtime {
                 return Ok(None);
             }
             if moved {
+                is_due = false;
                 pace.restart();
                 continue;
             }
+            let slept;
             let longest = left.min(LONGEST_SLEEP);
             let mut found = || ready().is_some();
-            (engine, _) = self.pause(engine, &mut pace, &mut notice, &mut NoBuffers, longest, &mut found)?;
+            (engine, slept) = self.pause(engine, &mut pace, &mut notice, buffers, longest, &mut found)?;
+            is_due = slept || pace.idle.is_multiple_of(LIFELINE_EVERY);
         }
     }
 

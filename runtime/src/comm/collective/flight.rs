@@ -158,6 +158,15 @@ impl Flight {
     /// Goes as far as that is possible now. `None`: messages must come or go first; else the machine has work of its own, or
     /// is done, or has failed.
     pub(super) fn go_on<M: Machine>(&mut self, engine: &mut Engine, machine: &mut M) -> Option<Result<()>> {
+        self.advance(engine, machine, true)
+    }
+
+    /// As [`Flight::go_on`] for a machine that is not all of the call.
+    pub(super) fn go_on_in_part<M: Machine>(&mut self, engine: &mut Engine, machine: &mut M) -> Option<Result<()>> {
+        self.advance(engine, machine, false)
+    }
+
+    fn advance<M: Machine>(&mut self, engine: &mut Engine, machine: &mut M, is_all: bool) -> Option<Result<()>> {
         while self.accused.is_none() {
             let begun = machine.begin(&mut Port { engine, flight: self });
             match begun.and_then(|()| self.collect(engine, machine)) {
@@ -168,6 +177,7 @@ impl Flight {
                 Err(error) => return Some(Err(self.calls.hear(engine).err().unwrap_or(error))),
                 Ok(progressed) => match machine.state() {
                     State::Works => return Some(Ok(())),
+                    State::Done if !is_all => return Some(Ok(())),
                     State::Done => match self.calls.complete(engine, self.number) {
                         Some((number, source)) => self.accuse(engine, number, source),
                         None => return Some(Ok(())),

@@ -5,11 +5,14 @@
 
 #![expect(unsafe_code, reason = "memory shared with other processes")]
 
-use super::{Call, flight::Flight};
+use super::{
+    Call, Machine, Port, State,
+    flight::{Adapter, Flight},
+};
 use crate::{
     comm::Communicator,
     element::Element,
-    engine::operation::NoBuffers,
+    engine::{Engine, operation::NoBuffers},
     error::{Error, Result},
     memory::{
         Operation,
@@ -112,27 +115,53 @@ impl Communicator {
     /// When a rank is lost, or calls something else.
     #[track_caller]
     pub fn room(&self, bytes: usize) -> Result<Option<Room>> {
-        let (rank, ranks) = (self.rank(), self.size());
-        let Some(near) = self.near() else { return Ok(None) };
-        if ranks < 2 || (0..ranks).any(|rank| near.place(self.world_rank(rank)).is_none()) {
+        let ranks: Vec<usize> = (0..self.size()).collect();
+        // The same on all ranks.
+        if ranks.len() < 2 || !self.all_near(&ranks) {
             return Ok(None);
         }
+        self.room_of(&ranks, bytes)
+    }
+
+    /// Memory for each of several groups of ranks: every rank gives the ranks of its own group, with itself and in ascending
+    /// order, and gets the memory that these share, in which they count from 0 in that order. `None` on all ranks of the
+    /// communicator where the ranks of one group are not all on one host, may not share memory, or cannot have so much.
+    /// Collective over the whole communicator.
+    ///
+    /// # Errors
+    /// When a rank is lost, or calls something else.
+    #[track_caller]
+    pub fn room_of(&self, group: &[usize], bytes: usize) -> Result<Option<Room>> {
+        let (rank, ranks) = (self.rank(), group.len());
         let part = (LINES * LINE + bytes).next_multiple_of(PAGE);
-        let offset = match reserved_bytes(part, ranks) {
-            Some(bytes) if rank == 0 => near.segment.reserve(bytes).unwrap_or(NOWHERE),
+        let own = group.iter().position(|member| *member == rank);
+        let segment = self.near().filter(|_| ranks > 1 && self.all_near(group)).map(|near| &near.segment);
+        let offset = match (segment, reserved_bytes(part, ranks)) {
+            (Some(segment), Some(bytes)) if own == Some(0) => segment.reserve(bytes).unwrap_or(NOWHERE),
             _ => NOWHERE,
         };
         let shares = self.runtime().shares_processors();
         let said = self.gather_words(Operation::Heap, [part as u64, offset, u64::from(shares)])?;
-        let offset = said[0][1];
-        let memory = (offset != NOWHERE)
-            .then(|| HeapMemory::shared(near.segment.clone(), offset, part, ranks, rank).ok())
-            .flatten();
+        let offset = group.first().map_or(NOWHERE, |first| said[*first][1]);
+        let memory = match (own, segment) {
+            (Some(own), Some(segment)) if offset != NOWHERE => {
+                HeapMemory::shared(segment.clone(), offset, part, ranks, own).ok()
+            }
+            // A group of one shares with nobody.
+            (Some(_), None) if ranks == 1 => HeapMemory::private(part).ok(),
+            _ => None,
+        };
         let made = self.gather_words(Operation::Heap, [u64::from(memory.is_some()), 0, 0])?;
         self.inner.calls.discount(2);
         let all = made.iter().all(|words| words[0] != 0);
-        let shares_processors = said.iter().any(|words| words[2] != 0);
+        let shares_processors = group.iter().any(|member| said[*member][2] != 0);
         Ok(memory.filter(|_| all).map(|memory| Room { memory, ranks, shares_processors }))
+    }
+
+    /// Whether this rank shares memory with all of these.
+    fn all_near(&self, ranks: &[usize]) -> bool {
+        let near = self.near();
+        near.is_some_and(|near| ranks.iter().all(|rank| near.place(self.world_rank(*rank)).is_some()))
     }
 
     /// Begins a collective operation in shared memory. Every rank of the communicator must make the same calls in the same
@@ -141,7 +170,8 @@ impl Communicator {
     /// # Errors
     /// [`Error::CallMismatch`] when the calls of ranks were found not to fit together.
     pub fn together(&self, call: Call) -> Result<Together<'_>> {
-        let flight = Flight::begin(&mut self.runtime().lock(), &self.inner.calls, call, 0);
+        let hint = self.inner.hint.of_message();
+        let flight = Flight::begin(&mut self.runtime().lock(), &self.inner.calls, call, hint);
         let flight = flight.inspect_err(|error| self.send_off(error))?;
         Ok(Together { communicator: self, flight, over: false })
     }
@@ -154,50 +184,111 @@ impl Together<'_> {
     /// [`Error::CallMismatch`] on all ranks when their calls do not fit together; when a rank is lost, or a missing one has
     /// left or has been waited for longer than `collectives.timeout`.
     pub fn wait(&mut self, missing: impl Fn(usize) -> bool, mut ready: impl FnMut() -> bool) -> Result<()> {
-        let runtime = self.communicator.runtime();
-        if runtime.wait_shortly(&mut ready) {
+        if self.communicator.runtime().wait_shortly(&mut ready) {
             return Ok(());
         }
+        self.wait_long(&mut None::<&mut NoMessages>, &missing, &mut ready)
+    }
+
+    /// As [`Together::wait`], for what takes longer than others of this host need: where ranks share processors, those that
+    /// wait for this sleep soon, and leave the processors to those that it depends on.
+    ///
+    /// # Errors
+    /// As for [`Together::wait`].
+    pub fn wait_far(&mut self, missing: impl Fn(usize) -> bool, mut ready: impl FnMut() -> bool) -> Result<()> {
+        let runtime = self.communicator.runtime();
+        if !runtime.shares_processors() && runtime.wait_shortly(&mut ready) {
+            return Ok(());
+        }
+        self.wait_long(&mut None::<&mut NoMessages>, &missing, &mut ready)
+    }
+
+    /// As [`Together::wait`], and goes on with a machine that sends and receives for the same call meanwhile; what comes first
+    /// ends it: that `ready`, or that the machine is done. The machines of one call come one after another.
+    ///
+    /// # Errors
+    /// As for [`Together::wait`], and as for [`Communicator::run`].
+    pub fn wait_with<M: Machine>(
+        &mut self,
+        machine: &mut M,
+        missing: impl Fn(usize) -> bool,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<()> {
+        self.wait_long(&mut Some(machine), &missing, &mut ready)
+    }
+
+    fn wait_long<M: Machine>(
+        &mut self,
+        machine: &mut Option<&mut M>,
+        missing: &dyn Fn(usize) -> bool,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
+        let runtime = self.communicator.runtime();
         let (context, activity) = (self.communicator.context(), self.flight.activity());
         let _span = runtime.span(What::Call(activity));
         loop {
             let deadline = Some(Instant::now() + LOOK);
-            if runtime.wait_for_memory(context, activity, deadline, || ready().then_some(()))?.is_some() {
-                return Ok(());
-            }
-            let mut engine = runtime.lock();
-            let members = self.communicator.inner.members.iter().enumerate();
-            self.flight.absent = members.filter(|(rank, _)| missing(*rank)).map(|(_, world)| *world).collect();
-            if let Err(error) = self.flight.look(&mut engine) {
-                drop(engine);
-                self.communicator.send_off(&error);
-                return Err(error);
-            }
-            for (rank, peer) in self.communicator.inner.members.iter().enumerate() {
-                // One that is missing may have come and left since we looked. One that is not may have left in order after
-                // its part; if it is lost, it may have died in the middle of it, and nothing in the memory tells.
-                if let Err(error) = engine.check(*peer, "a collective")
-                    && !ready()
-                    && (missing(rank) || matches!(error, Error::PeerLost { .. }))
-                {
-                    return Err(error);
+            let (lender, flight) = (self.flight.lender, &mut self.flight);
+            let found = match machine {
+                None => runtime.wait_for_memory(context, activity, deadline, || ready().then_some(()))?,
+                Some(machine) => {
+                    let mut adapter = Adapter { lender, machine: &mut **machine };
+                    let messages = |engine: &mut Engine, adapter: &mut Adapter<'_, M>| {
+                        flight.go_on_in_part(engine, adapter.machine)
+                    };
+                    let memory = || ready().then_some(());
+                    runtime
+                        .wait_for_either(context, activity, deadline, &mut adapter, memory, messages)
+                        .inspect_err(|error| self.communicator.send_off(error))?
                 }
+            };
+            match machine.as_deref_mut().map(|machine| (machine.state(), machine)) {
+                Some((State::Works, machine)) => {
+                    machine.work();
+                    continue;
+                }
+                Some((State::Done, _)) => return Ok(()),
+                _ if found.is_some() => return Ok(()),
+                _ => self.look(missing, ready)?,
             }
         }
     }
 
-    /// What others wait for has changed: wakes those that sleep.
+    /// Nothing has come for long: whether all is well.
+    fn look(&mut self, missing: &dyn Fn(usize) -> bool, ready: &mut dyn FnMut() -> bool) -> Result<()> {
+        let mut engine = self.communicator.runtime().lock();
+        let members = self.communicator.inner.members.iter().enumerate();
+        self.flight.absent = members.filter(|(rank, _)| missing(*rank)).map(|(_, world)| *world).collect();
+        if let Err(error) = self.flight.look(&mut engine) {
+            drop(engine);
+            self.communicator.send_off(&error);
+            return Err(error);
+        }
+        for (rank, peer) in self.communicator.inner.members.iter().enumerate() {
+            // One that is missing may have come and left since we looked. One that is not may have left in order after
+            // its part; if it is lost, it may have died in the middle of it, and nothing in the memory tells.
+            if let Err(error) = engine.check(*peer, "a collective")
+                && !ready()
+                && (missing(rank) || matches!(error, Error::PeerLost { .. }))
+            {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// What these ranks of the communicator may wait for has changed: wakes those that sleep.
     ///
     /// # Errors
     /// When they cannot be woken.
-    pub fn wake(&self) -> Result<()> {
+    pub fn wake(&self, ranks: impl IntoIterator<Item = usize>) -> Result<()> {
         // A sleeper raises its flag before it looks at its memory for the last time (Dekker's pattern).
         fence(Ordering::SeqCst);
         let Some(near) = self.communicator.near() else { return Ok(()) };
-        for (rank, world) in self.communicator.inner.members.iter().enumerate() {
-            let place = near.place(*world).filter(|_| rank != self.communicator.rank());
-            if place.is_some_and(|place| near.segment.sleeping(place).load(Ordering::Relaxed) != 0) {
-                self.communicator.runtime().lock().nudge(*world)?;
+        for rank in ranks.into_iter().filter(|rank| *rank != self.communicator.rank()) {
+            let world = self.communicator.world_rank(rank);
+            if near.place(world).is_some_and(|place| near.segment.sleeping(place).load(Ordering::Relaxed) != 0) {
+                self.communicator.runtime().lock().nudge(world)?;
             }
         }
         Ok(())
@@ -241,6 +332,36 @@ impl Together<'_> {
                 }
             }
         }
+    }
+}
+
+/// For calls that send nothing.
+#[derive(Debug)]
+enum NoMessages {}
+
+impl Machine for NoMessages {
+    fn source(&self, _: u32) -> &[u8] {
+        match *self {}
+    }
+
+    fn destination(&mut self, _: u32) -> &mut [u8] {
+        match *self {}
+    }
+
+    fn begin(&mut self, _: &mut Port<'_>) -> Result<()> {
+        match *self {}
+    }
+
+    fn complete(&mut self, _: u32) {
+        match *self {}
+    }
+
+    fn state(&self) -> State {
+        match *self {}
+    }
+
+    fn work(&mut self) {
+        match *self {}
     }
 }
 

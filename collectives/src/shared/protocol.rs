@@ -1,0 +1,257 @@
+//! How the ranks of one host meet in their memory: what each writes, signals, waits for and reads, and in which order.
+//!
+//! Every call is a meeting: nobody leaves before everybody has come, so that what call k left in memory may be overwritten
+//! in call k + 2. That costs each rank one turn of its processor, where messages along a tree cost several. Values are
+//! combined in rank order when the operator asks for it, and each element on one rank only or by the same expression on
+//! all. Knows no communicator: how a rank waits is the business of its [`Company`].
+
+use super::memory::{Memory, RoomMemory, Step};
+use crate::operators::Op;
+use crate::schedule::Side;
+use spmd::element::Element;
+use std::ops::Range;
+
+/// Up to this many bytes the last rank that comes combines everybody's data.
+pub(super) const SMALL: usize = 16 << 10;
+/// Of all ranks together.
+const SMALL_OF_ALL: usize = 64 << 10;
+
+/// The other ranks, as one that works with them in memory sees them. Ranks are positions in that memory.
+pub(super) trait Company {
+    type Error;
+
+    /// Waits until `ready`; `missing` says of a rank whether it has yet to come.
+    fn wait(&mut self, missing: impl Fn(usize) -> bool, ready: impl FnMut() -> bool) -> Result<(), Self::Error>;
+
+    /// What these ranks may sleep for has changed.
+    fn wake(&self, ranks: Range<usize>) -> Result<(), Self::Error>;
+
+    /// A rank's call is another one: the error that all ranks get.
+    fn differs(&mut self, rank: usize) -> Self::Error;
+}
+
+/// How many steps of each kind there have been: the same on all ranks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    calls: u64,
+    exchanges: u64,
+    meetings: u64,
+    chunks: u64,
+}
+
+/// What a call reads and writes.
+pub(super) enum Data<'a, T> {
+    /// In place, on all ranks.
+    Both(&'a mut [T]),
+    /// The root's goes to all.
+    From(usize, &'a mut [T]),
+    /// Everybody's, and the result at the root.
+    To(&'a [T], Option<&'a mut [T]>),
+}
+
+/// The forms within one host, on one rank.
+#[derive(Debug)]
+pub(super) struct Meetings<M> {
+    memory: Memory<M>,
+    rank: usize,
+    size: usize,
+    /// Bytes that are small, and of a chunk.
+    small: usize,
+    chunk: usize,
+}
+
+impl<M: RoomMemory> Meetings<M> {
+    pub(super) fn new(room: M, rank: usize, size: usize, small: usize, chunk: usize) -> Self {
+        Meetings { memory: Memory::new(room, rank, size, small, chunk), rank, size, small, chunk }
+    }
+
+    pub(super) fn run<T: Element, C: Company>(
+        &self,
+        counts: &mut Counts,
+        company: &mut C,
+        mark: u64,
+        mut data: Data<'_, T>,
+        op: Option<&dyn Op<T>>,
+    ) -> Result<(), C::Error> {
+        counts.calls += 1;
+        self.memory.enter(counts.calls);
+        let bytes = data.length() * size_of::<T>();
+        if bytes > self.small || bytes * self.size > SMALL_OF_ALL.max(2 * self.small) {
+            self.in_chunks(counts, company, mark, &mut data, op)
+        } else if self.size == 2 && !self.memory.shares_processors() {
+            self.exchange(counts, company, mark, &mut data, op)
+        } else {
+            self.meet(counts, company, mark, &mut data, op)
+        }
+    }
+
+    fn wait<C: Company>(&self, calls: u64, company: &mut C, ready: impl FnMut() -> bool) -> Result<(), C::Error> {
+        company.wait(|rank| self.memory.entered(rank) < calls, ready)
+    }
+
+    /// Two ranks with a processor each: both say what they have, and both combine it.
+    fn exchange<T: Element, C: Company>(
+        &self,
+        counts: &mut Counts,
+        company: &mut C,
+        mark: u64,
+        data: &mut Data<'_, T>,
+        op: Option<&dyn Op<T>>,
+    ) -> Result<(), C::Error> {
+        counts.exchanges += 1;
+        let (step, other) = (Step(counts.exchanges), 1 - self.rank);
+        self.memory.say(step, mark, data.own(self.rank));
+        company.wake(0..2)?;
+        self.wait(counts.calls, company, || self.memory.has_said(step, other))?;
+        if self.memory.said_mark(step, other) != mark {
+            return Err(company.differs(other));
+        }
+        self.memory.hear(step, other, data.length(), |theirs| match (data, op) {
+            (Data::Both(both), Some(op)) => {
+                op.apply(both, theirs, if other < self.rank { Side::Left } else { Side::Right });
+            }
+            (Data::From(root, data), _) if *root == other => data.copy_from_slice(theirs),
+            (Data::To(own, Some(result)), Some(op)) => {
+                result.copy_from_slice(own);
+                op.apply(result, theirs, if other < self.rank { Side::Left } else { Side::Right });
+            }
+            _ => {}
+        });
+        Ok(())
+    }
+
+    /// Everybody leaves its data and comes; the last one that comes combines all of it.
+    fn meet<T: Element, C: Company>(
+        &self,
+        counts: &mut Counts,
+        company: &mut C,
+        mark: u64,
+        data: &mut Data<'_, T>,
+        op: Option<&dyn Op<T>>,
+    ) -> Result<(), C::Error> {
+        counts.meetings += 1;
+        let step = Step(counts.meetings);
+        self.memory.leave(step, mark, data.own(self.rank));
+        if self.memory.come(step) {
+            let differs = (0..self.size).find(|rank| self.memory.left_mark(step, *rank) != mark);
+            if let (None, Some(op)) = (differs, op) {
+                self.memory.combine(step, data.length(), op);
+            }
+            self.memory.finish(step, differs);
+            company.wake(0..self.size)?;
+        } else {
+            self.wait(counts.calls, company, || self.memory.is_finished(step))?;
+        }
+        let (combiner, differs) = self.memory.finished();
+        if let Some(rank) = differs {
+            // Whoever differs from the last one blames it, the others blame whoever differs.
+            let mine = self.memory.left_mark(step, combiner) == mark;
+            return Err(company.differs(if mine && rank != self.rank { rank } else { combiner }));
+        }
+        match data {
+            Data::Both(data) => self.memory.take_result(step, combiner, data),
+            Data::From(root, data) if *root != self.rank => self.memory.take_left(step, *root, data),
+            Data::To(_, Some(result)) => self.memory.take_result(step, combiner, result),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Chunk by chunk: everybody copies a chunk into its part of the memory, combines its block of it out of everybody's, and
+    /// copies the blocks of the others back. The next chunk is copied in before this one is waited for.
+    fn in_chunks<T: Element, C: Company>(
+        &self,
+        counts: &mut Counts,
+        company: &mut C,
+        mark: u64,
+        data: &mut Data<'_, T>,
+        op: Option<&dyn Op<T>>,
+    ) -> Result<(), C::Error> {
+        let calls = counts.calls;
+        let most = (self.chunk / size_of::<T>().max(1)).max(1);
+        let length = data.length();
+        let first = counts.chunks;
+        let number = length.div_ceil(most);
+        counts.chunks += number as u64;
+        let range = |index: usize| index * most..((index + 1) * most).min(length);
+        let step = |index: usize| Step(first + 1 + index as u64);
+        let skips = data.reads_its_own();
+        self.memory.copy_in(step(0), mark, data.own_part(self.rank, range(0)), self.rank, skips);
+        self.signal(company, step(0), Self::CAME)?;
+        for index in 0..number {
+            if index + 1 < number {
+                let part = data.own_part(self.rank, range(index + 1));
+                self.memory.copy_in(step(index + 1), mark, part, self.rank, skips);
+                self.signal(company, step(index + 1), Self::CAME)?;
+            }
+            let now = step(index);
+            self.wait(calls, company, || self.memory.all(now, Self::CAME))?;
+            if index == 0
+                && let Some(rank) = (0..self.size).find(|rank| self.memory.chunk_mark(now, *rank) != mark)
+            {
+                return Err(company.differs(rank));
+            }
+            match (&mut *data, op) {
+                (Data::Both(both), Some(op)) => {
+                    self.memory.combine_in_place(now, &mut both[range(index)], op);
+                    self.signal(company, now, Self::COMBINED)?;
+                    self.wait(calls, company, || self.memory.all(now, Self::COMBINED))?;
+                    self.memory.copy_out(now, &mut both[range(index)], self.rank);
+                }
+                (Data::To(own, result), Some(op)) => {
+                    self.memory.combine_apart(now, &own[range(index)], op);
+                    self.signal(company, now, Self::COMBINED)?;
+                    self.wait(calls, company, || self.memory.all(now, Self::COMBINED))?;
+                    if let Some(result) = result {
+                        self.memory.copy_out(now, &mut result[range(index)], usize::MAX);
+                    }
+                }
+                (Data::From(root, data), _) => {
+                    if *root != self.rank {
+                        self.memory.copy_chunk(now, *root, &mut data[range(index)]);
+                    }
+                    self.signal(company, now, Self::COMBINED)?;
+                    self.wait(calls, company, || self.memory.all(now, Self::COMBINED))?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Which signals a chunk has.
+    const CAME: usize = 0;
+    const COMBINED: usize = 1;
+
+    fn signal<C: Company>(&self, company: &C, step: Step, what: usize) -> Result<(), C::Error> {
+        if self.memory.signal(step, what) { company.wake(0..self.size) } else { Ok(()) }
+    }
+}
+
+impl<T> Data<'_, T> {
+    pub(super) fn length(&self) -> usize {
+        match self {
+            Data::Both(data) | Data::From(_, data) => data.len(),
+            Data::To(data, _) => data.len(),
+        }
+    }
+
+    /// What this rank gives.
+    pub(super) fn own(&self, rank: usize) -> &[T] {
+        self.own_part(rank, 0..self.length())
+    }
+
+    pub(super) fn own_part(&self, rank: usize, range: Range<usize>) -> &[T] {
+        match self {
+            Data::Both(data) => &data[range],
+            Data::From(root, data) if *root == rank => &data[range],
+            Data::From(..) => &[],
+            Data::To(data, _) => &data[range],
+        }
+    }
+
+    /// Whether the block that a rank combines itself need not be copied in: it is read where it is.
+    fn reads_its_own(&self) -> bool {
+        !matches!(self, Data::From(..))
+    }
+}
