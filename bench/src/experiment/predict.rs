@@ -16,12 +16,12 @@ const ELEMENT: usize = 4;
 /// The table that all ranks of ours get: the measured constants.
 #[must_use]
 pub fn table(record: &Record) -> Table {
-    let network = fabric(record).map(|fabric| fabric.network(record.hosts));
+    let network = fabric(record, record.ranks_a_host).map(|fabric| fabric.network(record.hosts));
     network.map_or_else(Table::default, |network| Table { network, ..Table::default() })
 }
 
-fn fabric(record: &Record) -> Option<Fabric> {
-    Some(record.constants?.fabric(record.queue.unwrap_or(f64::INFINITY)))
+fn fabric(record: &Record, width: usize) -> Option<Fabric> {
+    Some(record.constants?.fabric(record.queue.unwrap_or(f64::INFINITY), width))
 }
 
 /// Puts a prediction beside every time that there is one for.
@@ -41,8 +41,8 @@ pub fn all(record: &mut Record) {
 #[must_use]
 pub fn predict(record: &Record, case: &Case, bytes: usize) -> Option<f64> {
     let Library::Own(settings) = case.library else { return None };
-    let fabric = fabric(record)?;
     let width = if case.ranks == Ranks::All { record.ranks_a_host } else { 1 };
+    let fabric = fabric(record, width)?;
     let (size, elements) = (record.hosts * width, bytes / ELEMENT);
     let hosts = Groups::every(size, width);
     let setting = |key: &str| {
