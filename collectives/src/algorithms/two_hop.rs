@@ -61,7 +61,7 @@ impl<'a> TwoHop<'a> {
     /// With one leader the groups work along binomial trees, or narrower ones (`fan_in`); with several (as many as the
     /// smallest group has ranks, at most) each leads its share of the chunks and combines them straight out of what the
     /// others send. On the levels above the members are hosts, each with a link of its own: there each leads its share of
-    /// every chunk, unless that would be less than [`SHARE`] elements of the only one. Rank order is kept if the groups are
+    /// every chunk, unless that would be less than `SHARE` elements of the only one. Rank order is kept if the groups are
     /// runs of ranks and `between` keeps it.
     ///
     /// Cost with K chunks of c = n / K bytes, one leader, g ranks a group and N groups: the three stages
