@@ -16,6 +16,8 @@ pub struct Explanation<'a> {
     pub choice: Choice,
     /// What the guard has done.
     pub limited: Option<Limited>,
+    /// Who leads and why, where that is not simply the first ranks.
+    pub leaders: &'a str,
 }
 
 impl fmt::Display for Explanation<'_> {
@@ -31,7 +33,8 @@ impl fmt::Display for Explanation<'_> {
         if segment < elements {
             write!(f, ", segments of {}", bytes(segment))?;
         }
-        if groups.are_two_levels() && self.choice.algorithm.name.starts_with("two_hop") {
+        let in_two_hops = groups.are_two_levels() && self.choice.algorithm.name.starts_with("two_hop");
+        if in_two_hops {
             if chunk < elements {
                 write!(f, ", chunks of {}", bytes(chunk))?;
             }
@@ -48,6 +51,9 @@ impl fmt::Display for Explanation<'_> {
                     time(measured)
                 )?;
             }
+        }
+        if in_two_hops && !self.leaders.is_empty() {
+            write!(f, "; {}", self.leaders)?;
         }
         self.limited.map_or(Ok(()), |limited| write!(f, "; {limited}"))
     }
@@ -93,7 +99,7 @@ mod tests {
         };
         let choice = select(&request, AUTO, &table).unwrap();
         let (parameters, limited) = guard(request.collective, &groups, &table, choice.parameters);
-        let text = Explanation { request, choice: Choice { parameters, ..choice }, limited }.to_string();
+        let text = Explanation { request, choice: Choice { parameters, ..choice }, limited, leaders: "" }.to_string();
         let begin = "all_reduce of 4096 KiB among 96 ranks in 12 groups: two_hop, segments of 16 KiB, chunks of 256 KiB, 1 leader; \
                      a rule of the tuning table; predicted ";
         assert!(text.starts_with(begin), "{text}");
@@ -106,7 +112,9 @@ mod tests {
         let collective = Collective::Barrier;
         let request = Request { collective, groups: &groups, elements: 0, element_bytes: 1, commutative: true };
         let choice = select(&request, "two_hop", &Table::default()).unwrap();
-        let text = Explanation { request, choice, limited: None }.to_string();
+        let explanation = Explanation { request, choice, limited: None, leaders: "rank 3 (eth0) leads" };
+        let text = explanation.to_string();
         assert!(text.starts_with("barrier of 0 B among 96 ranks in 12 groups in 3 larger groups: two_hop"), "{text}");
+        assert!(text.ends_with("; rank 3 (eth0) leads"), "{text}");
     }
 }

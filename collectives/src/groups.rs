@@ -18,6 +18,8 @@ pub struct Groups {
     share_memory: bool,
     /// What joins the members of a group.
     link: Link,
+    /// The positions of each group's members in the order in which they lead; `None`: that of the members.
+    leads: Option<Vec<Vec<usize>>>,
     /// The division of these groups, whose numbers are the "ranks" of it.
     above: Option<Box<Groups>>,
 }
@@ -57,8 +59,14 @@ impl Groups {
     /// Puts ranks with equal labels together; `labels` has one for every rank, in order.
     pub fn by_label<L: Eq + Hash>(labels: impl IntoIterator<Item = L>) -> Groups {
         let mut index = HashMap::new();
-        let mut groups =
-            Groups { members: Vec::new(), of: Vec::new(), link: Link::Inside, above: None, share_memory: false };
+        let mut groups = Groups {
+            members: Vec::new(),
+            of: Vec::new(),
+            share_memory: false,
+            link: Link::Inside,
+            leads: None,
+            above: None,
+        };
         for (rank, label) in labels.into_iter().enumerate() {
             let group = *index.entry(label).or_insert(groups.members.len());
             if group == groups.members.len() {
@@ -174,6 +182,30 @@ impl Groups {
             Some(outermost) if outermost.count() > 1 => outermost.link.outward(),
             _ => self.link,
         }
+    }
+
+    /// Has the members of each group lead in the order of what `order` gives for them (smaller first), and of their ranks
+    /// where that is the same. All ranks must see the same.
+    #[must_use]
+    pub fn led_by<K: Ord>(self, order: impl Fn(&[usize]) -> Vec<K>) -> Groups {
+        let of = |members: &Vec<usize>| {
+            let keys = order(members);
+            let mut positions: Vec<usize> = (0..members.len()).collect();
+            positions.sort_by(|one, other| keys.get(*one).cmp(&keys.get(*other)));
+            positions
+        };
+        let leads: Vec<Vec<usize>> = self.members.iter().map(of).collect();
+        let leads = Some(leads).filter(|leads| leads.iter().any(|positions| !positions.is_sorted()));
+        Groups { leads, ..self }
+    }
+
+    /// The position in a group of the member that leads it, or of one of several in turn; counted from 0.
+    ///
+    /// # Panics
+    /// When there is no such group, or it has no so many members.
+    #[must_use]
+    pub fn lead(&self, group: usize, turn: usize) -> usize {
+        self.leads.as_ref().map_or(turn, |leads| leads[group][turn])
     }
 
     /// The number of ranks.

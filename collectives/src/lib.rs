@@ -44,6 +44,8 @@ pub mod groups;
 #[cfg(not(loom))]
 pub mod guard;
 #[cfg(not(loom))]
+pub mod leaders;
+#[cfg(not(loom))]
 pub mod levels;
 pub mod operators;
 #[cfg(not(loom))]

@@ -10,6 +10,7 @@ use crate::execute::Order;
 use crate::explain::Explanation;
 use crate::groups::Groups;
 use crate::guard::guard;
+use crate::leaders;
 use crate::levels::{Levels, LevelsError};
 use crate::schedule::Schedule;
 use crate::select::{AUTO, Choice, Request, select};
@@ -284,7 +285,12 @@ impl Plans {
         let choice = Choice { parameters, ..choice };
         let is_told = !in_memory || choice.algorithm.name == IN_TWO_HOPS;
         if comm.rank() == 0 && is_told && snapshot.get(keys::REPORT_EXPLAIN) != "off" {
-            eprintln!("{}", Explanation { request, choice, limited });
+            // In memory the first ranks lead.
+            let leaders = match choice.algorithm.name == IN_TWO_HOPS {
+                true => String::new(),
+                false => leaders::explain(groups, parameters.leaders, |rank| comm.device_of(rank)),
+            };
+            eprintln!("{}", Explanation { request, choice, limited, leaders: &leaders });
         }
         Ok(choice)
     }
@@ -297,7 +303,8 @@ fn to_usize(value: u64) -> usize {
 /// The groups of a communicator's ranks, as the configuration says.
 pub(crate) fn groups(comm: &Communicator) -> Groups {
     let hosts: Vec<usize> = (0..comm.size()).map(|rank| comm.host_of(rank)).collect();
-    of_levels(comm, |levels| levels.divide(&hosts, |host| comm.hosts()[host].group.as_deref()))
+    let groups = of_levels(comm, |levels| levels.divide(&hosts, |host| comm.hosts()[host].group.as_deref()));
+    leaders::by_device(groups, |rank| (hosts[rank], comm.device_of(rank)))
 }
 
 /// What the configuration says about groups.

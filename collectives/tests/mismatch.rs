@@ -362,3 +362,26 @@ fn another_communicator_is_not_concerned() {
         })
         .unwrap();
 }
+
+#[test]
+fn ranks_that_wait_long_for_a_late_one_talk_to_none_but_those_that_they_wait_for() {
+    let talked = Cluster::new(8)
+        .set("transport.allow", "tcp")
+        .set("collectives.check_after", "50ms")
+        .set("collectives.broadcast", "linear")
+        .run(|world| {
+            let comm = world.communicator();
+            if comm.rank() == 0 {
+                // One that sleeps looks at the clock every half second.
+                std::thread::sleep(Duration::from_millis(1300));
+            }
+            comm.broadcast(&mut [1], 0).expect("all call the same");
+            let peers: Vec<usize> = world.statistics().peers.iter().map(|peer| peer.peer).collect();
+            (comm.rank(), peers)
+        })
+        .unwrap();
+    for (rank, peers) in talked {
+        let expected: Vec<usize> = if rank == 0 { (1..8).collect() } else { vec![0] };
+        assert_eq!(peers, expected, "rank {rank}");
+    }
+}

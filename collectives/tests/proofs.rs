@@ -75,11 +75,20 @@ proved_up_to_17_ranks! {
     exscan_is_proved_for_1_to_17_ranks: Exscan;
 }
 
+/// An order in which members lead that is not theirs.
+fn leading(members: &[usize]) -> Vec<usize> {
+    let size = members.len();
+    (0..size).map(|member| if member + 1 == size { 0 } else { 1 + (member + size / 2) % size }).collect()
+}
+
 /// Divisions of `size` ranks: runs of equal and of unequal length, and ranks dealt out in turn.
 fn divisions(size: usize) -> Vec<Groups> {
     let mut divisions: Vec<Groups> = [2, 3, 4, 8].map(|width| Groups::every(size, width)).into();
     divisions.push(Groups::by_label((0..size).map(|rank| rank % 3)));
     divisions.push(Groups::by_label((0..size).map(|rank| usize::from(rank > 0))));
+    // The last member leads, and then the others from the middle on.
+    let led = divisions.iter().map(|groups| groups.clone().led_by(leading)).collect::<Vec<_>>();
+    divisions.extend(led);
     divisions.retain(Groups::are_two_levels);
     divisions
 }
@@ -112,6 +121,8 @@ fn nestings(size: usize) -> Vec<Groups> {
     let dealt = Groups::by_label((0..size).map(|rank| rank % 4));
     nestings.push(dealt.within((0..size).map(|rank| rank % 2), Link::Between).unwrap());
     nestings.push(Groups::every(size, 2).within((0..size).map(|rank| rank / 2 % 2), Link::Between).unwrap());
+    nestings.push(nested(size, 3, 2).led_by(leading));
+    nestings.push(nested(size, 4, 2).led_by(leading));
     nestings.retain(|groups| groups.above().is_some() && groups.are_two_levels());
     nestings
 }

@@ -6,6 +6,7 @@
 mod bodies;
 
 use bodies::*;
+use spmd::bootstrap::node::Chosen;
 use spmd::local::Cluster;
 use spmd_collectives::algorithms::Collective;
 use spmd_collectives::groups::Groups;
@@ -160,5 +161,36 @@ fn on_hosts_in_racks_all_is_right_also_in_rank_order() {
             .set("collectives.all_reduce", "two_hop");
         let keeps_order = |collective| matches!(collective, Collective::Reduce | Collective::AllReduce);
         cluster.run(|world| every_collective(&world.communicator(), &[0, 1, 1025], &[0, 7], keeps_order)).unwrap();
+    }
+}
+
+#[test]
+fn ranks_nearest_to_devices_lead_and_all_ranks_agree_who_they_are() {
+    // Two hosts of four ranks, each with two devices; the first rank of each host is far from any.
+    let device = |rank: usize| Chosen {
+        name: format!("mlx5_{}", rank % 4 / 2),
+        pci: String::new(),
+        uuid: None,
+        distance: "as the test says".into(),
+        far: u32::from(rank.is_multiple_of(4)),
+    };
+    for leaders in ["1", "2"] {
+        let cluster = Cluster::new(8)
+            .hosts(2)
+            .devices((0..8).map(|rank| Some(device(rank))))
+            .set("collectives.leaders", leaders)
+            .set("collectives.chunk_bytes", "2KiB")
+            .set("collectives.barrier", "two_hop")
+            .set("collectives.broadcast", "two_hop")
+            .set("collectives.reduce", "two_hop")
+            .set("collectives.all_reduce", "two_hop");
+        let keeps_order = |collective| matches!(collective, Collective::Reduce | Collective::AllReduce);
+        let found = cluster.run(|world| {
+            let comm = world.communicator();
+            every_collective(&comm, &[0, 1, 1025], &[0, 6], keeps_order);
+            let groups = spmd_collectives::tune::groups(&comm);
+            [0, 1].map(|group| [0, 1, 2, 3].map(|turn| groups.members(group)[groups.lead(group, turn)]))
+        });
+        assert!(found.unwrap().iter().all(|found| *found == [[1, 2, 3, 0], [5, 6, 7, 4]]));
     }
 }

@@ -1,7 +1,10 @@
 //! Ranks as threads of one process: the whole runtime without a launcher, for tests and first steps.
 
 use crate::{
-    bootstrap::messages::{Boot, Host, JobKey, Release},
+    bootstrap::{
+        messages::{Boot, Host, JobKey, Release},
+        node::{Chosen, Devices, Placement},
+    },
     config::{self, CommandLineSetting, Layers, Snapshot, keys},
     engine::News,
     error::{Context, Error, Result},
@@ -45,13 +48,21 @@ pub struct Cluster {
     ranks: usize,
     hosts: usize,
     settings: Vec<CommandLineSetting>,
+    devices: Vec<Option<Chosen>>,
 }
 
 impl Cluster {
     /// A cluster of `ranks` ranks on one host.
     #[must_use]
     pub fn new(ranks: usize) -> Self {
-        Cluster { ranks, hosts: 1, settings: Vec::new() }
+        Cluster { ranks, hosts: 1, settings: Vec::new(), devices: Vec::new() }
+    }
+
+    /// Pretends that a launcher has chosen these network devices for the ranks, in order; none for those that follow.
+    #[must_use]
+    pub fn devices(mut self, devices: impl IntoIterator<Item = Option<Chosen>>) -> Self {
+        self.devices = devices.into_iter().collect();
+        self
     }
 
     /// Pretends that the ranks are spread over this many hosts, in blocks: between hosts they use TCP.
@@ -120,6 +131,7 @@ impl Cluster {
         let mut key = [0; 32];
         rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty()).context("drawing a job key")?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let devices = Devices::of_ranks((0..self.ranks).map(|rank| self.devices.get(rank)?.as_ref()));
         let boots: Vec<Boot> = (0..self.ranks)
             .map(|rank| Boot {
                 job: "local".into(),
@@ -132,7 +144,8 @@ impl Cluster {
                 wake_fds: Vec::new(),
                 oversubscribed: self.ranks > processors,
                 reached_at: None,
-                placement: crate::bootstrap::node::Placement::default(),
+                placement: Placement::default(),
+                devices: devices.clone(),
                 survives: false,
             })
             .collect();

@@ -47,7 +47,7 @@ struct Options {
     #[arg(long, default_value_t = 3)]
     turns: usize,
 
-    /// Rounds of each size in a turn
+    /// Rounds of the largest sizes in a turn; of smaller ones up to five times as many, as they vary more and take less
     #[arg(long, default_value_t = 2)]
     rounds: usize,
 
@@ -56,7 +56,7 @@ struct Options {
     only: Vec<String>,
 
     /// Seconds for one of them in a turn; what takes longer is left out
-    #[arg(long, default_value_t = 90)]
+    #[arg(long, default_value_t = 150)]
     limit: u64,
 
     /// Keep constants and times in this file as JSON, with those that it has already
@@ -78,22 +78,11 @@ const MARKER: &str = "two-hop:";
 /// What rank 0 writes in front of the constants.
 const CONSTANTS: &str = "two-hop constants:";
 
-/// The same loop for an MPI: program COLLECTIVE ROUNDS BYTES...
+/// The same loop for an MPI: program COLLECTIVE [BYTES ROUNDS]...
 const C_PROGRAM: &str = include_str!("two_hop.c");
 
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().collect();
-    if let [_, word, collective, rounds, sizes @ ..] = arguments.as_slice()
-        && word == "rank"
-    {
-        let (rounds, sizes) =
-            (rounds.parse()?, sizes.iter().map(|bytes| bytes.parse()).collect::<Result<Vec<usize>, _>>()?);
-        if collective == TOP_K {
-            return rank_top_k(rounds, &sizes);
-        }
-        let collective = Collective::of_name(collective).ok_or("rank takes reduce, all_reduce or all_reduce_top_k")?;
-        return rank(collective, rounds, &sizes);
-    }
     if let [_, word, what] = arguments.as_slice()
         && (word.as_str(), what.as_str()) == ("rank", "constants")
     {
@@ -103,6 +92,17 @@ fn main() -> Result<(), Failure> {
         }
         world.communicator().barrier()?;
         return Ok(());
+    }
+    if let [_, word, collective, sizes @ ..] = arguments.as_slice()
+        && word == "rank"
+    {
+        let numbers: Vec<usize> = sizes.iter().map(|number| number.parse()).collect::<Result<_, _>>()?;
+        let (sizes, []) = numbers.as_chunks::<2>() else { return Err("rank takes BYTES and ROUNDS, in pairs".into()) };
+        if collective == TOP_K {
+            return rank_top_k(sizes);
+        }
+        let collective = Collective::of_name(collective).ok_or("rank takes reduce, all_reduce or all_reduce_top_k")?;
+        return rank(collective, sizes);
     }
     let mut options = Options::parse();
     if options.quick {
@@ -138,18 +138,18 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A rank of ours: COLLECTIVE ROUNDS BYTES... Values are small whole numbers, so that every order of adding gives the same sum.
-fn rank(collective: Collective, rounds: usize, sizes: &[usize]) -> Result<(), Failure> {
+/// A rank of ours: sizes in bytes, each with its number of rounds. Values are small whole numbers, so that every order of adding gives the same sum.
+fn rank(collective: Collective, sizes: &[[usize; 2]]) -> Result<(), Failure> {
     let world = World::init()?;
     let comm = world.communicator();
     let (rank, size) = (comm.rank(), comm.size());
     let value = |rank: usize, index: usize| ((rank + index) % 8) as f32;
     let sums: Vec<f32> = (0..8).map(|index| (0..size).map(|rank| value(rank, index)).sum()).collect();
-    for &bytes in sizes {
+    for (index, &[bytes, rounds]) in sizes.iter().enumerate() {
         let data: Vec<f32> = (0..bytes / 4).map(|index| value(rank, index)).collect();
         let mut result = vec![0.0f32; data.len()];
         // The first size's first round makes connections; it is not counted.
-        for round in usize::from(bytes != sizes[0])..=rounds {
+        for round in usize::from(index > 0)..=rounds {
             result.copy_from_slice(&data);
             comm.barrier()?;
             let begun = Instant::now();
@@ -176,7 +176,7 @@ fn rank(collective: Collective, rounds: usize, sizes: &[usize]) -> Result<(), Fa
 }
 
 /// As [`rank`], of a compressed sum: one element of a hundred is large, and goes at once; the others are kept back.
-fn rank_top_k(rounds: usize, sizes: &[usize]) -> Result<(), Failure> {
+fn rank_top_k(sizes: &[[usize; 2]]) -> Result<(), Failure> {
     const EVERY: usize = 100;
     let world = World::init()?;
     let comm = world.communicator();
@@ -186,12 +186,12 @@ fn rank_top_k(rounds: usize, sizes: &[usize]) -> Result<(), Failure> {
         _ => ((rank + index) % 8) as f32,
     };
     let sum_of = |index: usize| (0..size).map(|rank| value(rank, index)).sum::<f32>();
-    for &bytes in sizes {
+    for (index, &[bytes, rounds]) in sizes.iter().enumerate() {
         let length = bytes / 4;
         let data: Vec<f32> = (0..length).map(|index| value(rank, index)).collect();
         let mut result = vec![0.0f32; length];
         let mut compressed = Compressed::new(&comm, length, TopK { keep: 1.0 / EVERY as f64, ..TopK::default() })?;
-        for round in usize::from(bytes != sizes[0])..=rounds {
+        for round in usize::from(index > 0)..=rounds {
             result.copy_from_slice(&data);
             comm.barrier()?;
             let begun = Instant::now();
@@ -226,41 +226,38 @@ fn measure(options: &Options, own: &Path, folder: &Path, hosts: &Hosts, record: 
     eprintln!("constants of these hosts");
     record.constants = Some(starter.constants(options)?);
     std::fs::write(starter.table(), predict::table(record).to_string())?;
-    // What did not finish, with the size from which on it is not tried again.
-    let mut left_out: Vec<(String, usize)> = Vec::new();
+    // What did not finish is not tried again.
+    let mut left_out: Vec<String> = Vec::new();
     let mut failed = 0;
     for turn in 0..options.turns {
         for case in CASES.iter().filter(wanted) {
             let up_to = if options.quick && case.is_slow() { case.up_to / 8 } else { case.up_to };
             let sizes: Vec<usize> = sizes.iter().copied().filter(|bytes| *bytes <= up_to).collect();
-            // A peer may take too long for some of them only.
-            let is_peer = matches!(case.library, Library::OpenMpi(_));
-            for sizes in sizes.chunks(if is_peer { 1 } else { sizes.len().max(1) }) {
-                if left_out.iter().any(|(title, from)| *title == case.title() && sizes[0] >= *from) {
-                    continue;
-                }
-                let shown: Vec<String> = sizes.iter().map(|bytes| sizes::text(*bytes)).collect();
-                eprintln!("turn {} of {}: {}, {}", turn + 1, options.turns, case.title(), shown.join(", "));
-                let Some(start) = starter.start(case, record.hosts, options.width)? else {
-                    eprintln!(
-                        "    left out: its launcher or compiler is not installed (cargo xtask peers setup openmpi)"
-                    );
-                    left_out.push((case.title(), 0));
-                    continue;
-                };
-                match once(options, case, start, sizes) {
-                    Ok(found) => found.into_iter().for_each(|(bytes, seconds)| record.add(case, bytes, seconds)),
-                    Err(error) if !is_peer => {
-                        eprintln!("    failed: {error}");
-                        failed += 1;
-                    }
-                    Err(error) => {
-                        eprintln!("    left out: {error}");
-                        left_out.push((case.title(), sizes[0]));
-                    }
-                }
-                keep(options, record)?;
+            if left_out.contains(&case.title()) {
+                continue;
             }
+            let shown: Vec<String> = sizes.iter().map(|bytes| sizes::text(*bytes)).collect();
+            eprintln!("turn {} of {}: {}, {}", turn + 1, options.turns, case.title(), shown.join(", "));
+            let Some(start) = starter.start(case, record.hosts, options.width)? else {
+                eprintln!("    left out: its launcher or compiler is not installed (cargo xtask peers setup openmpi)");
+                left_out.push(case.title());
+                continue;
+            };
+            let (found, problem) = once(options, case, start, &sizes)?;
+            found.into_iter().for_each(|(bytes, seconds)| record.add(case, bytes, seconds));
+            match (problem, case.library) {
+                (None, _) => {}
+                // A peer may take too long for some of them only.
+                (Some(problem), Library::OpenMpi(_)) => {
+                    eprintln!("    left out from here on: {problem}");
+                    left_out.push(case.title());
+                }
+                (Some(problem), _) => {
+                    eprintln!("    failed: {problem}");
+                    failed += 1;
+                }
+            }
+            keep(options, record)?;
         }
     }
     // Times that others have are worth keeping.
@@ -298,7 +295,10 @@ impl Starter<'_> {
         let mut command = self.rsrun(self.hosts.count() * options.width);
         constants::SETTINGS.iter().for_each(|setting| command.extend(["--set", setting].map(OsString::from)));
         command.extend([self.own.clone().into(), "rank".into(), "constants".into()]);
-        let said = output(options.limit, command)?;
+        let (said, problem) = output(options.limit, command)?;
+        if let Some(problem) = problem {
+            return Err(format!("constants: {problem}").into());
+        }
         let line = said.lines().find_map(|line| line.strip_prefix(CONSTANTS));
         Ok(serde_json::from_str(line.ok_or("the ranks measured no constants")?)?)
     }
@@ -348,35 +348,51 @@ impl Starter<'_> {
     }
 }
 
-/// Runs a case to its end; sizes and seconds of its rounds.
-fn once(options: &Options, case: &Case, start: Vec<OsString>, sizes: &[usize]) -> Result<Vec<(usize, f64)>, Failure> {
+/// Rounds of a size in a turn: a median of many where a round takes little and varies much.
+fn rounds(options: &Options, bytes: usize) -> usize {
+    const MUCH: usize = 1 << 20;
+    options.rounds * (MUCH / bytes.max(1)).clamp(1, 5)
+}
+
+/// Sizes and seconds of rounds.
+type Rounds = Vec<(usize, f64)>;
+
+/// Runs a case; the rounds that it came to, and what went wrong.
+fn once(
+    options: &Options,
+    case: &Case,
+    start: Vec<OsString>,
+    sizes: &[usize],
+) -> Result<(Rounds, Option<String>), Failure> {
     let mut command = start;
-    command.extend([case.word(), &options.rounds.to_string()].map(OsString::from));
-    command.extend(sizes.iter().map(|bytes| OsString::from(bytes.to_string())));
-    let said = output(options.limit, command).map_err(|error| format!("{} ({error})", case.title()))?;
-    let found: Vec<(usize, f64)> = said
+    command.push(case.word().into());
+    let numbers = sizes.iter().flat_map(|&bytes| [bytes, rounds(options, bytes)]);
+    command.extend(numbers.map(|number| OsString::from(number.to_string())));
+    let (said, problem) = output(options.limit, command)?;
+    let found: Rounds = said
         .lines()
         .filter_map(|line| {
             let mut words = line.strip_prefix(MARKER)?.split_whitespace();
             Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
         })
         .collect();
-    if found.len() == sizes.len() * options.rounds {
-        return Ok(found);
-    }
-    Err(format!("{}: {} times instead of {}", case.title(), found.len(), sizes.len() * options.rounds).into())
+    let expected: usize = sizes.iter().map(|&bytes| rounds(options, bytes)).sum();
+    let number = found.len();
+    let short = || (number != expected).then(|| format!("{}: {number} times instead of {expected}", case.title()));
+    Ok((found, problem.map(|problem| format!("{} ({problem})", case.title())).or_else(short)))
 }
 
-/// What a command writes, if it succeeds within so many seconds.
-fn output(limit: u64, command: Vec<OsString>) -> Result<String, Failure> {
+/// What a command writes within so many seconds, and what went wrong if it did not succeed.
+fn output(limit: u64, command: Vec<OsString>) -> Result<(String, Option<String>), Failure> {
     let mut timed = Command::new("timeout");
     timed.args(["--kill-after", "5", &limit.to_string()]).args(command);
     let output = timed.stdin(Stdio::null()).output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        return Ok((said, None));
     }
     let errors = String::from_utf8_lossy(&output.stderr);
     let last: Vec<&str> = errors.lines().rev().filter(|line| !line.trim().is_empty()).take(5).collect();
     let reason = last.into_iter().rev().collect::<Vec<_>>().join("\n    ");
-    Err(format!("{}; {limit} s at most\n    {reason}", output.status).into())
+    Ok((said, Some(format!("{}; {limit} s at most\n    {reason}", output.status))))
 }

@@ -61,6 +61,7 @@ pub const CASES: &[Case] = &[
     ),
     own("two hops, pipelined", Collective::Reduce, &["collectives.reduce=two_hop_chain"]),
     Case { ranks: Ranks::OneAHost, ..own("between hosts alone", Collective::Reduce, &["collectives.reduce=chain"]) },
+    own("two hops, in memory", Collective::Reduce, &["collectives.reduce=two_hop_shared"]),
     own("automatic choice", Collective::Reduce, &[]),
     other("Open MPI", Collective::Reduce, Library::OpenMpi(&[])),
     other("Open MPI, han", Collective::Reduce, HAN),
@@ -91,6 +92,7 @@ pub const CASES: &[Case] = &[
         ..own("between hosts alone", Collective::AllReduce, &["collectives.all_reduce=segmented_ring"])
     },
     other("two hops, top-k of 1 %", Collective::AllReduce, Library::TopK),
+    own("two hops, in memory", Collective::AllReduce, &["collectives.all_reduce=two_hop_shared"]),
     own("automatic choice", Collective::AllReduce, &[]),
     other("Open MPI", Collective::AllReduce, Library::OpenMpi(&[])),
     other("Open MPI, han", Collective::AllReduce, HAN),

@@ -1,9 +1,9 @@
 //! What messages cost on the hosts of the experiment, measured by the ranks themselves before anything else: the constants
 //! of the simulator and of the cost formulas.
 //!
-//! Measured with all ranks at work, as in the collectives: what a message costs includes what the kernel does for it, and a
-//! processor that goes round among 96 ranks. Costs are the time that the processors of the machine are busy, so nothing
-//! else may run there.
+//! Measured with as many ranks at work as in the collectives, all of them and one of each host: what a message costs includes
+//! what the kernel does for it, and a processor that goes round among 96 ranks. Costs are the time that the processors of
+//! the machine are busy, so nothing else may run there.
 
 use crate::port::Failure;
 use rustix::time::{ClockId, clock_gettime};
@@ -20,7 +20,7 @@ const BURST: f64 = 16_384.0;
 /// After what Linux sends again what nobody has acknowledged, at the least (TCP_RTO_MIN).
 const TIMEOUT: f64 = 0.2;
 
-/// What was measured, in seconds and bytes.
+/// The simulator's constants, in seconds and bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Constants {
     /// Processors of the machine that all hosts share.
@@ -31,27 +31,39 @@ pub struct Constants {
     pub crowded: f64,
     /// From a rank of one host to one of another, apart from what it costs processors.
     pub latency: f64,
-    /// Processor time to give a processor to another rank.
-    pub turn: f64,
-    /// Processor time of a message within a host and of one between hosts, and of each of its bytes.
-    pub inside: [f64; 2],
-    /// Of a message between hosts.
-    pub between: [f64; 2],
     /// Processor time to reduce a byte.
     pub reduced: f64,
+    /// Where all ranks are at work.
+    #[serde(flatten)]
+    pub all: Costs,
+    /// Where one rank of each host is; `None`: not measured, as with all.
+    #[serde(default)]
+    pub one_a_host: Option<Costs>,
+}
+
+/// What messages cost the processors, by how many ranks they serve: seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Costs {
+    /// To give a processor to another rank.
+    pub turn: f64,
+    /// A message within a host, and each of its bytes.
+    pub inside: [f64; 2],
+    /// A message between hosts, and each of its bytes.
+    pub between: [f64; 2],
 }
 
 impl Constants {
-    /// The network that is simulated: these constants, and queues of so many bytes.
+    /// The network that is simulated: these constants, and queues of so many bytes. `width`: ranks of a host that take part.
     #[must_use]
-    pub fn fabric(&self, queue: f64) -> Fabric {
+    pub fn fabric(&self, queue: f64, width: usize) -> Fabric {
+        let Costs { turn, inside, between } = self.one_a_host.filter(|_| width == 1).unwrap_or(self.all);
         let work = |[message, byte]: [f64; 2]| Work { message, byte };
         let machine = Machine {
             processors: self.processors,
-            inside: work(self.inside),
-            between: work(self.between),
+            inside: work(inside),
+            between: work(between),
             reduced: self.reduced,
-            turn: self.turn,
+            turn,
         };
         Fabric {
             rate: self.rate,
@@ -69,7 +81,7 @@ impl Constants {
     /// As options of `rsrun simulate`.
     #[must_use]
     pub fn options(&self) -> String {
-        let ([inside, inside_byte], [between, between_byte]) = (self.inside, self.between);
+        let ([inside, inside_byte], [between, between_byte]) = (self.all.inside, self.all.between);
         let mut text = format!("--rate {:.1}Mbit --crowded {:.1}Mbit", self.rate * 8e-6, self.crowded * 8e-6);
         text += &format!(
             " --latency {:.0}us --overhead 0us --burst 16KiB --timeout 200ms --machine {}",
@@ -79,7 +91,7 @@ impl Constants {
         for (time, unit) in [(inside, "us"), (inside_byte, "ns"), (between, "us"), (between_byte, "ns")] {
             text += &format!(",{:.3}{unit}", time * if unit == "us" { 1e6 } else { 1e9 });
         }
-        text + &format!(",{:.3}ns,{:.3}us", self.reduced * 1e9, self.turn * 1e6)
+        text + &format!(",{:.3}ns,{:.3}us", self.reduced * 1e9, self.all.turn * 1e6)
     }
 }
 
@@ -97,7 +109,7 @@ pub const SETTINGS: &[&str] = &["collectives.all_gather=ring", "collectives.all_
 ///
 /// Of messages that everybody sends to everybody at once, a rank finds many in one turn: they price messages. One of a ring
 /// of all ranks is what a rank waits for before it sends the next: it costs a turn besides, with all that waiting takes
-/// (yielding, sleeping, waking) where all ranks do it.
+/// (yielding, sleeping, waking) where as many ranks do it.
 ///
 /// # Errors
 /// The library failed, or there is one host only.
@@ -109,21 +121,28 @@ pub fn measure(comm: &Communicator) -> Result<Option<Constants>, Failure> {
     if hosts < 2 || width < 2 {
         return Err("constants are measured on several hosts with several ranks each".into());
     }
-    // What each message costs, and how long it takes, when all ranks are at it.
-    let ring = |ranks: &Communicator, bytes: usize, rounds: usize| {
-        let (block, mut blocks) = (vec![1_u8; bytes], vec![0_u8; bytes * ranks.size()]);
-        let spent = spent(comm, rounds, || Ok(ranks.all_gather_into(&block, &mut blocks)?))?;
-        Ok::<_, Failure>(spent.shared(comm.size() * (ranks.size() - 1)))
+    // What a message costs where so many such groups of ranks are at it; the ranks of no group wait.
+    let each = |spent: Spent, size: usize, groups: usize| spent.shared(size * (size - 1) * groups);
+    let ring = |ranks: Option<&Communicator>, (size, groups): (usize, usize), bytes: usize, rounds: usize| {
+        let (block, mut blocks) = (vec![1_u8; bytes], vec![0_u8; bytes * size]);
+        let round = || Ok(ranks.map_or(Ok(()), |ranks| ranks.all_gather_into(&block, &mut blocks))?);
+        Ok::<_, Failure>(each(spent(comm, rounds, round)?, size, groups))
     };
-    let at_once = |ranks: &Communicator, rounds: usize| {
-        let (sent, mut received) = (vec![1_u8; SMALL * ranks.size()], vec![0_u8; SMALL * ranks.size()]);
-        let spent = spent(comm, rounds, || Ok(ranks.all_to_all_into(&sent, &mut received)?))?;
-        Ok::<_, Failure>(spent.shared(comm.size() * (ranks.size() - 1)).busy)
+    let at_once = |ranks: Option<&Communicator>, (size, groups): (usize, usize), rounds: usize| {
+        let (sent, mut received) = (vec![1_u8; SMALL * size], vec![0_u8; SMALL * size]);
+        let round = || Ok(ranks.map_or(Ok(()), |ranks| ranks.all_to_all_into(&sent, &mut received))?);
+        Ok::<_, Failure>(each(spent(comm, rounds, round)?, size, groups).busy)
     };
-    let small = [at_once(&near, 200)?, at_once(&far, 24)?];
-    let one_by_one = ring(comm, SMALL, 20)?.busy;
-    let large = ring(&near, LARGE[0], 4)?.busy;
-    let crowd = ring(&far, LARGE[1], 2)?;
+    let (inside, across) = ((width, hosts), (hosts, width));
+    let small = [at_once(Some(&near), inside, 200)?, at_once(Some(&far), across, 24)?];
+    let one_by_one = ring(Some(comm), (comm.size(), 1), SMALL, 20)?.busy;
+    let large = ring(Some(&near), inside, LARGE[0], 4)?.busy;
+    let crowd = ring(Some(&far), across, LARGE[1], 2)?;
+    // The same between one rank of each host: as many processes as are at work then.
+    let (first, few) = (Some(&far).filter(|_| near.rank() == 0), (hosts, 1));
+    let few_small = at_once(first, few, 200)?;
+    let few_one_by_one = ring(first, few, SMALL, 400)?.busy;
+    let few_large = ring(first, few, LARGE[1], 12)?.busy;
     // Alone: how long one message takes.
     let pair = far.split((near.rank() == 0 && far.rank() < 2).then_some(0), 0)?;
     let mut passed = Vec::new();
@@ -137,20 +156,27 @@ pub fn measure(comm: &Communicator) -> Result<Option<Constants>, Failure> {
     }
     let per_byte = (passed[2] - passed[1]) / (LONG[1] - LONG[0]) as f64;
     let rate = 1.0 / per_byte.max(f64::MIN_POSITIVE);
+    let byte = |large: f64, small: f64, bytes: usize| ((large - small) / (bytes - SMALL) as f64).max(0.0);
+    let priced = |small: f64, byte: f64| [(small - SMALL as f64 * byte).max(0.0), byte];
     // One of so many messages of the ring goes to another host.
     let mixed = small[0] + (small[1] - small[0]) / width as f64;
-    let byte = |large: f64, small: f64, bytes: usize| ((large - small) / (bytes - SMALL) as f64).max(0.0);
-    let bytes = [byte(large, small[0], LARGE[0]), byte(crowd.busy, small[1], LARGE[1])];
-    let message = |index: usize| (small[index] - SMALL as f64 * bytes[index]).max(0.0);
+    let inside = priced(small[0], byte(large, small[0], LARGE[0]));
     Ok(Some(Constants {
         processors: std::thread::available_parallelism().map_or(1, usize::from),
         rate,
         crowded: (LARGE[1] as f64 / (crowd.passed * hosts as f64)).min(rate),
-        latency: (passed[0] - small[1]).max(0.0),
-        turn: (one_by_one - mixed).max(0.0),
-        inside: [message(0), bytes[0]],
-        between: [message(1), bytes[1]],
+        latency: (passed[0] - few_small).max(0.0),
         reduced,
+        all: Costs {
+            turn: (one_by_one - mixed).max(0.0),
+            inside,
+            between: priced(small[1], byte(crowd.busy, small[1], LARGE[1])),
+        },
+        one_a_host: Some(Costs {
+            turn: (few_one_by_one - few_small).max(0.0),
+            inside,
+            between: priced(few_small, byte(few_large, few_small, LARGE[1])),
+        }),
     }))
 }
 
@@ -167,7 +193,7 @@ fn exchange(pair: &Communicator, bytes: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a round took.
+/// What a round took, on average.
 #[derive(Clone, Copy, Debug)]
 struct Spent {
     /// Seconds that went by.
@@ -232,12 +258,13 @@ mod tests {
             rate: 12.5e6,
             crowded: 10e6,
             latency: 1e-4,
-            turn: 3e-6,
-            inside: [2e-5, 2e-10],
-            between: [4e-5, 1e-9],
             reduced: 1e-10,
+            all: Costs { turn: 3e-6, inside: [2e-5, 2e-10], between: [4e-5, 1e-9] },
+            one_a_host: Some(Costs { turn: 2e-6, ..Costs::default() }),
         };
-        let fabric = constants.fabric(151_400.0);
+        assert_eq!(constants.fabric(0.0, 1).machine.map(|machine| machine.turn), Some(2e-6));
+        let fabric = constants.fabric(151_400.0, 8);
+        assert_eq!(fabric.machine.map(|machine| machine.turn), Some(3e-6));
         assert_eq!((fabric.rate, fabric.crowded, fabric.overhead), (12.5e6, 10e6, 0.0));
         assert_eq!(fabric.machine.map(|machine| machine.inside.message), Some(2e-5));
         let options = "--rate 100.0Mbit --crowded 80.0Mbit --latency 100us --overhead 0us \

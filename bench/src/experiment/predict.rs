@@ -7,7 +7,7 @@ use spmd_collectives::algorithms::{self, Parameters, Shape};
 use spmd_collectives::groups::Groups;
 use spmd_collectives::schedule::Schedule;
 use spmd_collectives::select::{AUTO, Request, select};
-use spmd_collectives::simulate::{Fabric, simulate_each};
+use spmd_collectives::simulate::{Fabric, in_memory, simulate_each};
 use spmd_collectives::table::Table;
 
 /// Values are of four bytes.
@@ -16,12 +16,12 @@ const ELEMENT: usize = 4;
 /// The table that all ranks of ours get: the measured constants.
 #[must_use]
 pub fn table(record: &Record) -> Table {
-    let network = fabric(record).map(|fabric| fabric.network(record.hosts));
+    let network = fabric(record, record.ranks_a_host).map(|fabric| fabric.network(record.hosts));
     network.map_or_else(Table::default, |network| Table { network, ..Table::default() })
 }
 
-fn fabric(record: &Record) -> Option<Fabric> {
-    Some(record.constants?.fabric(record.queue.unwrap_or(f64::INFINITY)))
+fn fabric(record: &Record, width: usize) -> Option<Fabric> {
+    Some(record.constants?.fabric(record.queue.unwrap_or(f64::INFINITY), width))
 }
 
 /// Puts a prediction beside every time that there is one for.
@@ -41,10 +41,10 @@ pub fn all(record: &mut Record) {
 #[must_use]
 pub fn predict(record: &Record, case: &Case, bytes: usize) -> Option<f64> {
     let Library::Own(settings) = case.library else { return None };
-    let fabric = fabric(record)?;
     let width = if case.ranks == Ranks::All { record.ranks_a_host } else { 1 };
+    let fabric = fabric(record, width)?;
     let (size, elements) = (record.hosts * width, bytes / ELEMENT);
-    let hosts = Groups::every(size, width);
+    let hosts = Groups::every(size, width).with_memory();
     let setting = |key: &str| {
         settings.iter().find_map(|one| one.strip_prefix("collectives.")?.strip_prefix(key)?.strip_prefix('='))
     };
@@ -64,7 +64,10 @@ pub fn predict(record: &Record, case: &Case, bytes: usize) -> Option<f64> {
             leaders: count("leaders", 1).unwrap_or(leaders),
             fan_in,
         };
-        let of = |rank| choice.algorithm.schedule(&Shape { rank, size, root: 0, elements, groups: &hosts, parameters });
+        let of = |rank| {
+            let shape = Shape { rank, size, root: 0, elements, groups: &hosts, parameters };
+            in_memory::schedule(collective, choice.algorithm, &shape, ELEMENT, &table)
+        };
         (0..size).map(of).collect::<Result<_, _>>().ok()
     };
     // The ranks begin as the barrier before lets them go.

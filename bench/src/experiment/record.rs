@@ -65,6 +65,19 @@ pub struct Row {
     pub predicted: Option<f64>,
 }
 
+impl Row {
+    /// The least and the most of its rounds in seconds, without the tenth of them at either end, where one of these is a
+    /// quarter of the median or more away from it: a comparison with the median means no more than that.
+    #[must_use]
+    pub fn range(&self) -> Option<(f64, f64)> {
+        let mut seconds = self.seconds.clone();
+        seconds.sort_by(f64::total_cmp);
+        let strays = seconds.len() / 10;
+        let (least, most) = (*seconds.get(strays)?, *seconds.iter().nth_back(strays)?);
+        (least < 0.75 * self.median || most > 1.25 * self.median).then_some((least, most))
+    }
+}
+
 impl Record {
     /// Reads what [`Record::to_text`] wrote.
     ///
@@ -124,6 +137,22 @@ impl Record {
 mod tests {
     use super::super::cases::CASES;
     use super::*;
+
+    #[test]
+    fn a_row_has_a_range_where_its_rounds_vary_strays_apart() {
+        let range = |seconds: &[f64]| {
+            let mut record = Record::default();
+            seconds.iter().for_each(|&seconds| record.add(&CASES[0], 8, seconds));
+            record.rows[0].range()
+        };
+        assert_eq!(range(&[1.0, 1.1, 0.9]), None);
+        assert_eq!(range(&[1.0, 1.1, 0.5]), Some((0.5, 1.1)));
+        let mut many = [1.0; 20];
+        (many[3], many[7], many[9]) = (5.0, 3.0, 0.1);
+        assert_eq!(range(&many), None);
+        many[12] = 2.0;
+        assert_eq!(range(&many), Some((1.0, 2.0)));
+    }
 
     #[test]
     fn what_was_written_is_read_again_and_rounds_are_added_to_it() {

@@ -42,7 +42,8 @@ pub fn table(record: &Record) -> String {
     text
 }
 
-/// Measured medians beside what the simulator says of them, in milliseconds, as Markdown; and the worst of the differences.
+/// Measured medians beside what the simulator says of them, in milliseconds, as Markdown, with the range of rounds that vary
+/// much ([`Row::range`](super::record::Row::range)); and the worst of the differences.
 #[must_use]
 pub fn predictions(record: &Record) -> String {
     let sizes = record.sizes();
@@ -64,7 +65,11 @@ pub fn predictions(record: &Record) -> String {
             let off = predicted / row.median - 1.0;
             (worst, all) = (worst.max(off.abs()), all + 1);
             within += usize::from(off.abs() <= 0.25);
-            let _ = write!(text, " {:.0} ({:.0}, {:+.0} %) |", predicted * 1e3, row.median * 1e3, off * 1e2);
+            let _ = write!(text, " {:.0} ({:.0}, {:+.0} %", predicted * 1e3, row.median * 1e3, off * 1e2);
+            if let Some((least, most)) = row.range() {
+                let _ = write!(text, "; {:.0} to {:.0}", least * 1e3, most * 1e3);
+            }
+            text += ") |";
         }
         text.push('\n');
     }
@@ -170,6 +175,10 @@ mod tests {
         let text = predictions(&record);
         assert!(text.contains("| reduce: flat, linear | 1200 (1000, +20 %) | 500 (1000, -50 %) |"), "{text}");
         assert!(text.contains("1 of 2 within 25 %; the worst is 50 % off"), "{text}");
+        record.add(&CASES[0], 1 << 10, 0.5);
+        record.add(&CASES[0], 1 << 10, 1.0);
+        let text = predictions(&record);
+        assert!(text.contains("| reduce: flat, linear | 1200 (1000, +20 %; 500 to 1000) |"), "{text}");
     }
 
     #[test]

@@ -254,7 +254,7 @@ pub fn knomial(b: &mut Builder, group: &Group<'_>, root: usize, own: Slice, resu
     let size = group.size();
     let v = (group.rank() + size - root) % size;
     let children = knomial::children(v, size, radix);
-    join(b, &children, knomial::parent(v, radix), |v| group.peer((v + root) % size), own, result);
+    join(b, None, &children, knomial::parent(v, radix), |v| group.peer((v + root) % size), own, result);
 }
 
 /// The tree of [`binomial`] rooted at rank 0, whose result is that of rank order, and one message from there to the
@@ -304,17 +304,24 @@ pub fn chain(b: &mut Builder, group: &Group<'_>, root: usize, own: Slice, result
     }
 }
 
-/// A tree to the group's first rank in which no rank combines the data of more than `fan_in` others, in rank order: the
-/// binomial one where that is narrow enough, else one whose ranks have `fan_in` children each, a chain for 1.
+/// A tree to a root in which no rank combines the data of more than `fan_in` others, in rank order: the binomial one where
+/// that is narrow enough, else one whose ranks have `fan_in` children each, a chain for 1. Those before the root have a tree of
+/// their own, of which it takes the result; for a chain that is one more.
 ///
 /// Cost: with f children `log_f(p) (latency + f (overhead + n beta + n gamma))`.
-pub fn bounded(b: &mut Builder, group: &Group<'_>, fan_in: usize, own: Slice, result: Option<Slice>) {
-    let (rank, size) = (group.rank(), group.size());
-    if children(0, size).count() <= fan_in {
-        return binomial(b, group, 0, own, result);
-    }
-    let (parent, children) = place(rank, size, fan_in.max(1));
-    join(b, &children, parent, |v| group.peer(v), own, result);
+pub fn bounded(b: &mut Builder, group: &Group<'_>, fan_in: usize, root: usize, own: Slice, result: Option<Slice>) {
+    let rank = group.rank();
+    let (start, end) = if rank < root { (0, root) } else { (root, group.size()) };
+    let most = if rank < root || root == 0 { fan_in } else { fan_in.saturating_sub(1) }.max(1);
+    let (parent, children) = if children(0, end - start).count() <= most {
+        (parent(rank - start), children(rank - start, end - start).collect())
+    } else {
+        place(rank - start, end - start, most)
+    };
+    let before = (rank == root && root > 0).then_some(0);
+    let parent = parent.map(|parent| start + parent).or((rank < root).then_some(root));
+    let children: Vec<usize> = children.into_iter().map(|child| start + child).collect();
+    join(b, before, &children, parent, |v| group.peer(v), own, result);
 }
 
 /// Parent and children of a position in a tree of which each position leads a run of those after it, which it cuts into
@@ -344,13 +351,14 @@ fn tree(
     result: Option<Slice>,
 ) -> Slice {
     let children: Vec<usize> = children(v, group.size()).collect();
-    join(b, &children, parent(v), rank_of, own, result)
+    join(b, None, &children, parent(v), rank_of, own, result)
 }
 
-/// Combines this position's data with that of its children, from left to right, and sends it to the parent; returns where
-/// it lies.
+/// Combines what comes from a position before this one, this position's data and that of its children, from left to right,
+/// and sends it to the parent; returns where it lies.
 fn join(
     b: &mut Builder,
+    before: Option<usize>,
     children: &[usize],
     parent: Option<usize>,
     rank_of: impl Fn(usize) -> usize,
@@ -359,10 +367,13 @@ fn join(
 ) -> Slice {
     let result = match result {
         Some(result) => result,
-        None if !children.is_empty() => b.scratch(own.length),
+        None if before.is_some() || !children.is_empty() => b.scratch(own.length),
         None => own,
     };
     let mut sum = Accumulator::new(own, result, 2);
+    if let Some(before) = before {
+        sum.absorb(b, rank_of(before));
+    }
     sum.absorb_own(b);
     for child in children {
         sum.absorb(b, rank_of(*child));

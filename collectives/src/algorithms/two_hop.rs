@@ -61,7 +61,7 @@ impl<'a> TwoHop<'a> {
     /// With one leader the groups work along binomial trees, or narrower ones (`fan_in`); with several (as many as the
     /// smallest group has ranks, at most) each leads its share of the chunks and combines them straight out of what the
     /// others send. On the levels above the members are hosts, each with a link of its own: there each leads its share of
-    /// every chunk, unless that would be less than [`SHARE`] elements of the only one. Rank order is kept if the groups are
+    /// every chunk, unless that would be less than `SHARE` elements of the only one. Rank order is kept if the groups are
     /// runs of ranks and `between` keeps it.
     ///
     /// Cost with K chunks of c = n / K bytes, one leader, g ranks a group and N groups: the three stages
@@ -90,25 +90,26 @@ impl<'a> TwoHop<'a> {
         between: Between,
     ) {
         let inside = self.inside();
+        let position = self.groups.lead(self.group(), leader);
         if leaders == 1 {
-            reduce::bounded(b, &inside, self.parameters.fan_in, chunk, Some(chunk));
+            reduce::bounded(b, &inside, self.parameters.fan_in, position, chunk, Some(chunk));
         } else {
-            reduce::linear(b, &inside, leader, chunk, Some(chunk));
+            reduce::linear(b, &inside, position, chunk, Some(chunk));
         }
-        if inside.rank() == leader {
-            self.all_reduce_between(b, leader, chunk, is_cut, between);
+        if inside.rank() == position {
+            let ranks = self.leaders(|group| self.groups.members(group)[self.groups.lead(group, leader)]);
+            self.all_reduce_between(b, &ranks, chunk, is_cut, between);
         }
         if leaders == 1 {
-            broadcast::binomial(b, &inside, 0, chunk);
+            broadcast::binomial(b, &inside, position, chunk);
         } else {
-            broadcast::linear(b, &inside, leader, chunk);
+            broadcast::linear(b, &inside, position, chunk);
         }
     }
 
-    /// What the leaders at a position do with a chunk.
-    fn all_reduce_between(&self, b: &mut Builder, leader: usize, chunk: Slice, is_cut: bool, between: Between) {
-        let ranks = self.leaders(|group| self.groups.members(group)[leader]);
-        let group = self.among(&ranks);
+    /// What leaders do with a chunk, one of each group.
+    fn all_reduce_between(&self, b: &mut Builder, ranks: &[usize], chunk: Slice, is_cut: bool, between: Between) {
+        let group = self.among(ranks);
         let Some(above) = self.groups.above() else {
             return between(b, &group, chunk, self.parameters.segment);
         };
@@ -150,7 +151,8 @@ impl<'a> TwoHop<'a> {
                 b.reduce(*first, own, Side::Left);
             }
             after[1..].iter().for_each(|place| _ = b.reduce(*place, own, Side::Right));
-            self.all_reduce_between(b, rank, own, is_cut, between);
+            let ranks = self.leaders(|group| self.groups.members(group)[rank]);
+            self.all_reduce_between(b, &ranks, own, is_cut, between);
         }
         for distance in 1..size {
             if let Some(own) = own {
@@ -209,10 +211,8 @@ impl<'a> TwoHop<'a> {
         let (inside, leader) = (self.inside(), self.leader(root));
         if self.is_above {
             self.in_segments(b, &inside, leader, chunk, result, between);
-        } else if leader == 0 {
-            reduce::bounded(b, &inside, self.parameters.fan_in, chunk, result);
         } else {
-            reduce::binomial_ordered(b, &inside, leader, chunk, result);
+            reduce::bounded(b, &inside, self.parameters.fan_in, leader, chunk, result);
         }
     }
 
@@ -257,17 +257,20 @@ impl<'a> TwoHop<'a> {
         spread(b, &inside, leader, if self.is_above { segment } else { chunk.length });
     }
 
-    /// Barrier: every group reports to its first rank, these tell each other, and let their groups go.
+    /// Barrier: every group reports to its leader, these tell each other, and let their groups go.
     pub fn barrier(&self, b: &mut Builder) {
         self.barrier_after(b, Vec::new());
     }
 
     /// The same, begun once `reported` is complete; returns what has to be complete for all to have entered.
     fn barrier_after(&self, b: &mut Builder, reported: Vec<StepId>) -> Vec<StepId> {
-        let inside = self.inside();
+        // The order of the members is of no account, but that the first of them leads.
+        let mut members = self.members.clone();
+        members.swap(0, self.groups.lead(self.group(), 0));
+        let inside = self.among(&members);
         let mut reported = barrier::up(b, &inside, reported);
         if inside.rank() == 0 {
-            let ranks = self.leaders(|group| self.groups.members(group)[0]);
+            let ranks = self.leaders(|group| self.first(group));
             let group = self.among(&ranks);
             reported = match self.groups.above() {
                 None => barrier::dissemination_after(b, &group, reported),
@@ -293,15 +296,25 @@ impl<'a> TwoHop<'a> {
         (0..self.groups.count()).map(|group| self.all.peer(position(group))).collect()
     }
 
-    /// The first rank of each group, and the root in its own.
-    fn leaders_with(&self, root: usize) -> Vec<usize> {
-        self.leaders(|group| if group == self.groups.of(root) { root } else { self.groups.members(group)[0] })
+    /// The position of the rank that leads a group first.
+    fn first(&self, group: usize) -> usize {
+        self.groups.members(group)[self.groups.lead(group, 0)]
     }
 
-    /// Where the leader stands in this rank's group: the root where it is a member, else the first.
+    /// The rank that leads each group first, and the root in its own.
+    fn leaders_with(&self, root: usize) -> Vec<usize> {
+        self.leaders(|group| if group == self.groups.of(root) { root } else { self.first(group) })
+    }
+
+    /// The number of this rank's group.
+    fn group(&self) -> usize {
+        self.groups.of(self.all.rank())
+    }
+
+    /// Where the leader stands in this rank's group: the root where it is a member, else the one that leads first.
     fn leader(&self, root: usize) -> usize {
-        let members = self.groups.members(self.groups.of(self.all.rank()));
-        members.binary_search(&root).unwrap_or(0)
+        let members = self.groups.members(self.group());
+        members.binary_search(&root).unwrap_or_else(|_| self.groups.lead(self.group(), 0))
     }
 
     /// `data` in chunks: at least one, and one a leader where there is enough data.

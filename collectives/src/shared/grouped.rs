@@ -2,8 +2,7 @@
 
 use super::hops::{Between, Division, HopCounts, Hops};
 use super::protocol::{Company, Data};
-use crate::algorithms::LARGEST_CHUNK;
-use crate::algorithms::{Collective, Parameters, Shape};
+use crate::algorithms::{Collective, LARGEST_CHUNK, Parameters, Shape};
 use crate::execute::Execution;
 use crate::groups::Groups;
 use crate::operators::Op;
@@ -21,6 +20,11 @@ type Planned<T> = std::result::Result<T, ScheduleError>;
 
 /// Bytes of the chunks of all ranks of a host at most.
 const CHUNKS_OF_ALL: usize = 8 << 20;
+
+/// Bytes of a chunk at most: the same on all ranks, which must agree on what a chunk is.
+pub(crate) fn chunk_bytes(groups: &Groups) -> usize {
+    (CHUNKS_OF_ALL / groups.widths().1.max(1)).clamp(16 << 10, LARGEST_CHUNK).next_multiple_of(4096)
+}
 
 /// What a communicator keeps.
 #[derive(Debug)]
@@ -109,8 +113,7 @@ impl Grouped {
     pub(crate) fn new(comm: &Communicator, groups: &Groups) -> Result<Option<Grouped>> {
         let members = groups.members(groups.of(comm.rank())).to_vec();
         let position = members.iter().position(|member| *member == comm.rank()).unwrap_or(0);
-        // The same on all ranks, which must agree on what a chunk is.
-        let chunk = (CHUNKS_OF_ALL / groups.widths().1.max(1)).clamp(16 << 10, LARGEST_CHUNK).next_multiple_of(4096);
+        let chunk = chunk_bytes(groups);
         let room = comm.room_of(&members, Hops::<Room>::bytes(chunk))?;
         Ok(room.map(|room| Grouped {
             hops: Hops::new(room, position, members.len(), chunk),

@@ -24,6 +24,6 @@ mod tests;
 #[cfg(not(loom))]
 pub(crate) use crate::algorithms::IN_TWO_HOPS;
 #[cfg(not(loom))]
-pub(crate) use grouped::{Grouped, HopPlan};
+pub(crate) use grouped::{Grouped, HopPlan, chunk_bytes};
 #[cfg(not(loom))]
 pub(crate) use host::{NAME, Shared, has};

@@ -7,6 +7,7 @@
 //! which they come. Knows schedules, neither operators nor collectives; [`sweep`] has those.
 
 mod fabric;
+pub mod in_memory;
 mod messages;
 mod processors;
 pub mod sweep;

@@ -1,9 +1,10 @@
 //! Which algorithm, grouping, leaders and chunks are best on a fabric: all that may be, simulated.
 
-use super::{Fabric, Outcome, simulate};
-use crate::algorithms::{Algorithm, Collective, Parameters, Restriction, Shape};
+use super::{Fabric, Outcome, in_memory, simulate};
+use crate::algorithms::{Collective, Parameters, Restriction, Shape};
 use crate::groups::{Groups, Link};
 use crate::schedule::{Schedule, ScheduleError};
+use crate::table::Table;
 
 /// What is asked. The operator commutes, where there is one; the root is rank 0.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +86,7 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
     let hosts = Groups::every(ranks, width);
     let network = fabric.network(hosts.count());
     let elements = bytes / ELEMENT;
+    let table = Table { network, ..Table::default() };
     let mut found = Sweep::default();
     let mut budget = BUDGET;
     let mut seen: Vec<(&str, Vec<Schedule>)> = Vec::new();
@@ -93,6 +95,7 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
         if above > 1 && groups.above().is_none() {
             continue;
         }
+        let groups = if width % group == 0 { groups.with_memory() } else { groups };
         let algorithms = collective.algorithms().iter();
         for algorithm in algorithms.filter(|algorithm| fixed.algorithm.is_none_or(|name| name == algorithm.name)) {
             // Of levels above only the algorithms in two hops make use.
@@ -114,7 +117,8 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
             let way = Way { algorithm: algorithm.name, group, above, leaders, chunk, segment };
             // Settings that an algorithm does not look at make the same schedules again: those of the first and of the
             // last rank tell.
-            let ends = [0, ranks - 1].map(|rank| algorithm.schedule(&Shape { rank, ..shape }));
+            let schedule = |rank| in_memory::schedule(collective, algorithm, &Shape { rank, ..shape }, ELEMENT, &table);
+            let ends = [0, ranks - 1].map(schedule);
             let ends: Vec<Schedule> = ends.into_iter().collect::<Result<_, _>>()?;
             if seen.iter().any(|(name, other)| *name == algorithm.name && *other == ends) {
                 continue;
@@ -127,7 +131,7 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
                 found.left_out.push(way);
                 continue;
             }
-            let Some((schedules, steps)) = build(algorithm, &shape, most)? else {
+            let Some((schedules, steps)) = build(schedule, ranks, most)? else {
                 found.left_out.push(way);
                 continue;
             };
@@ -204,13 +208,13 @@ fn settings(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Vec<Sett
 
 /// The schedules of all ranks and the number of their steps; `None` when these are more than `most`.
 fn build(
-    algorithm: &Algorithm,
-    shape: &Shape<'_>,
+    schedule: impl Fn(usize) -> Result<Schedule, ScheduleError>,
+    ranks: usize,
     most: usize,
 ) -> Result<Option<(Vec<Schedule>, usize)>, ScheduleError> {
-    let (mut schedules, mut steps) = (Vec::with_capacity(shape.size), 0);
-    for rank in 0..shape.size {
-        let schedule = algorithm.schedule(&Shape { rank, ..*shape })?;
+    let (mut schedules, mut steps) = (Vec::with_capacity(ranks), 0);
+    for rank in 0..ranks {
+        let schedule = schedule(rank)?;
         steps += schedule.steps().len();
         if steps > most {
             return Ok(None);

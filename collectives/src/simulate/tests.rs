@@ -227,10 +227,40 @@ fn three_levels_win_where_racks_are_oversubscribed() {
         for chunk in [None, Some(4096)] {
             let fixed = Fixed { group: Some(8), leaders: Some(1), chunk, ..Fixed::default() };
             let found = sweep(&question, &fixed, &racks(16.0)).expect("small");
-            two = best(&found, |way| way.above == 1).min(two);
-            three = best(&found, |way| way.above == 4).min(three);
+            // By messages: the gain is between the racks.
+            let of = |above| best(&found, |way| way.above == above && way.algorithm != crate::algorithms::IN_TWO_HOPS);
+            (two, three) = (of(1).min(two), of(4).min(three));
         }
         assert!(three < at_most * two, "{collective}: {two} s on two levels, {three} s on three");
+    }
+}
+
+#[test]
+fn what_stands_for_two_hops_in_memory_ends_whatever_the_groups_leaders_and_lengths() {
+    use crate::table::Table;
+    for collective in [Collective::Barrier, Collective::Broadcast, Collective::Reduce, Collective::AllReduce] {
+        let algorithm =
+            collective.algorithms().iter().find(|algorithm| algorithm.name == crate::algorithms::IN_TWO_HOPS);
+        let algorithm = algorithm.expect("it has this form");
+        for size in 3..=17 {
+            for width in 2..size {
+                let groups = Groups::every(size, width).with_memory();
+                for (elements, chunk, leaders) in [(0, 1, 1), (1, 8, 3), (100, 30, 1), (101, 25, 2), (40, 1000, 4)] {
+                    let parameters = Parameters { chunk, leaders, ..Parameters::WHOLE };
+                    let root = if collective.is_rooted() { size - 2 } else { 0 };
+                    let schedule = |rank| {
+                        let shape = Shape { rank, size, root, elements, groups: &groups, parameters };
+                        in_memory::schedule(collective, algorithm, &shape, 4, &Table::default())
+                            .expect("it has a schedule")
+                    };
+                    let schedules: Vec<Schedule> = (0..size).map(schedule).collect();
+                    assert!(
+                        simulate(&schedules, 4, &SLOW, &groups).is_some(),
+                        "{collective} {size} {width} {elements}"
+                    );
+                }
+            }
+        }
     }
 }
 
@@ -250,4 +280,24 @@ fn a_sweep_tries_larger_groups_where_there_are_racks_and_only_those_asked_for() 
     assert_eq!(aboves(&Fixed { above: Some(3), algorithm: Some("two_hop"), ..hosts }, &Fabric::ASSUMED), [3]);
     // All hosts in one larger group are no level.
     assert!(aboves(&Fixed { above: Some(12), ..hosts }, &Fabric::ASSUMED).is_empty());
+}
+
+#[test]
+fn two_hops_in_memory_carry_as_much_between_hosts_as_leaders_alone_do_and_overlap_the_rest() {
+    use crate::table::Table;
+    // A second for a thousand elements; the leaders' ring is what counts.
+    let algorithm = Collective::AllReduce.algorithms().iter().find(|one| one.name == crate::algorithms::IN_TWO_HOPS);
+    let groups = Groups::every(12, 4).with_memory();
+    let parameters = Parameters { chunk: 1000, ..Parameters::WHOLE };
+    let (size, elements, fabric) = (12, 20_000, Fabric { latency: 1e-3, overhead: 1e-4, ..SLOW });
+    let table = Table { network: fabric.network(3), ..Table::default() };
+    let schedule = |rank| {
+        let shape = Shape { rank, size, root: 0, elements, groups: &groups, parameters };
+        in_memory::schedule(Collective::AllReduce, algorithm.expect("it is there"), &shape, 4, &table)
+    };
+    let schedules: Vec<Schedule> = (0..size).map(|rank| schedule(rank).expect("it has a schedule")).collect();
+    let seconds = simulate(&schedules, 4, &fabric, &groups).expect("it ends").seconds;
+    // Each link carries two thirds of the data twice: 80 kB at 1 kB/s.
+    let carried = 2.0 * 2.0 / 3.0 * 80.0;
+    assert!((carried..1.1 * carried).contains(&seconds), "{seconds} s, {carried} of them on the link");
 }

@@ -4,7 +4,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 use spmd::bootstrap::messages::{BOOT_MAGIC, Boot, Start};
-use spmd::bootstrap::node::Placement;
+use spmd::bootstrap::node::{Devices, Placement};
 use spmd::bootstrap::{frame, versioned_prefix};
 use spmd::config::keys;
 use spmd::memory::Segment;
@@ -44,6 +44,7 @@ impl Shared {
             oversubscribed: start.oversubscribed,
             reached_at,
             placement,
+            devices: Devices::clone(&start.devices),
             survives: start.survives,
         }
     }

@@ -80,6 +80,7 @@ mod tests {
                 .collect(),
             oversubscribed: false,
             placements: Vec::new(),
+            devices: std::sync::Arc::default(),
             stdin: StdinTarget::None,
             prompts: None,
             output_window: 0,

@@ -49,6 +49,7 @@ pub(super) fn plan(run: &Run, settings: &Settings) -> Result<(Plan, Vec<String>)
         variables_read: settings.variables_read.clone(),
         oversubscribed: false,
         placements: Vec::new(),
+        devices: Arc::default(),
         stdin: options.stdin,
         prompts: None,
         output_window: output_window(run.ranks()),

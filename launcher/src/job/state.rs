@@ -26,7 +26,7 @@ use ranks::Rank;
 use report::Report;
 use signals::Signals;
 use spmd::bootstrap::messages::{Exit, FromAgent, Host, Start, StdinTarget, ToAgent};
-use spmd::bootstrap::node::{Detail, Node, Placement};
+use spmd::bootstrap::node::{Detail, Devices, Node, Placement};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 pub use tree::Tree;
@@ -396,6 +396,10 @@ impl Job {
         let groups = start.hosts.iter().map(|host| host.group.as_deref());
         if let Err(failure) = crate::settings::check_levels(&start.snapshot, groups) {
             return self.fail(now, failure);
+        }
+        if self.plan.detail.is_some() {
+            let chosen = seats.seats.iter().map(|seat| seat.placement.nic.as_ref());
+            start.devices = Devices::of_ranks(chosen).into();
         }
         let mut placements: Vec<Vec<Placement>> = vec![Vec::new(); self.hosts.len()];
         if self.plan.detail.is_some() {

@@ -82,6 +82,7 @@ pub(super) fn choose(node: &Node, seats: &mut [Draft]) {
             pci: location.pci.clone(),
             uuid: uuid.cloned(),
             distance: distance(node, cores, location).words().to_string(),
+            far: distance(node, cores, location) as u32,
         };
         if let Some(at) = seat.nic {
             nic_users[at] += 1;

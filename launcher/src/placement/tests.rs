@@ -300,3 +300,20 @@ fn a_rank_that_is_to_see_only_its_own_gpu_gets_it_by_identity_or_not_at_all() {
     node.gpus.clear();
     assert!(on_one(&node, None, &request).unwrap_err().message.contains("no GPU"));
 }
+
+#[test]
+fn leaders_on_a_recorded_host_with_two_devices_are_next_to_one_each() {
+    use spmd::bootstrap::node::Devices;
+    use spmd_collectives::{groups::Groups, leaders::by_device};
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies/four-domains.xml");
+    let nodes = [crate::topology::xml::read(&path).unwrap()];
+    let names = ["a".to_string()];
+    let plan = plan(&hosts(&nodes, &names, None), &Request { ranks: Some(8), ..Request::default() }).unwrap();
+    let devices = Devices::of_ranks(plan.seats.iter().map(|seat| seat.placement.nic.as_ref()));
+    let seen: Vec<_> = (0..8).map(|rank| devices.get(rank).map(|seen| (&seen.name[..], seen.far)).unwrap()).collect();
+    let groups = by_device(Groups::together(8), |rank| (0, devices.get(rank)));
+    let leads = [0, 1, 2, 3].map(|turn| seen[groups.lead(0, turn)]);
+    assert_eq!((leads[0], leads[1]), (("mlx5_0", 0), ("mlx5_1", 0)), "{seen:?}");
+    assert_eq!((leads[2].0, leads[3].0), ("mlx5_0", "mlx5_1"), "{seen:?}");
+    assert!(groups.lead(0, 0) > 0 && seen[0].1 > 0, "the first rank is in another domain: {seen:?}");
+}

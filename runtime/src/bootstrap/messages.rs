@@ -3,7 +3,7 @@
 //! Every stream begins with a version ([`PROTOCOL`]) outside the frames, so that a peer built against another version
 //! is refused with both versions named instead of with a decoding error.
 
-use super::node::{Detail, Node, Placement};
+use super::node::{Detail, Devices, Node, Placement};
 use super::onward::{FromBelow, Reach};
 use crate::config::{Snapshot, Value};
 use crate::memory::Activity;
@@ -83,6 +83,8 @@ pub struct Boot {
     pub reached_at: Option<std::net::IpAddr>,
     /// Where this rank sits.
     pub placement: Placement,
+    /// The network devices of all ranks.
+    pub devices: Devices,
     /// The job goes on when a rank fails: its loss is then an error for those who wait for it, at once.
     pub survives: bool,
 }
@@ -214,6 +216,8 @@ pub struct Start {
     pub oversubscribed: bool,
     /// Where each rank of the agent's host sits, in rank order; empty: nowhere in particular.
     pub placements: Vec<Placement>,
+    /// As in [`Boot`].
+    pub devices: Arc<Devices>,
     /// Who reads the launcher's standard input.
     pub stdin: StdinTarget,
     /// A rank whose unfinished line is sent on when it pauses: the one that somebody may be talking to.

@@ -144,6 +144,55 @@ pub struct Chosen {
     pub uuid: Option<String>,
     /// How far it is from the rank, in words.
     pub distance: String,
+    /// The same as a number: the smaller, the nearer.
+    pub far: u32,
+}
+
+/// The network devices of all ranks, as far as they are known: the same on every rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Devices {
+    /// Those that there are, each for the ranks that are as far from it.
+    seen: Vec<SeenDevice>,
+    /// For every rank its place in `seen`, counted from 1, or 0 where its device is not known; empty: none is known.
+    #[serde(with = "super::runs")]
+    of: Vec<u32>,
+}
+
+/// A network device, as ranks see it that are so far from it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SeenDevice {
+    /// The device's name on its host.
+    pub name: String,
+    /// How far it is, in words.
+    pub distance: String,
+    /// The same as a number: the smaller, the nearer.
+    pub far: u32,
+}
+
+impl Devices {
+    /// From the device of each rank, in order.
+    #[must_use]
+    pub fn of_ranks<'a>(chosen: impl IntoIterator<Item = Option<&'a Chosen>>) -> Devices {
+        let mut devices = Devices::default();
+        let mut places = std::collections::HashMap::new();
+        for chosen in chosen {
+            let place = chosen.map_or(0, |Chosen { name, distance, far, .. }| {
+                let seen = SeenDevice { name: name.clone(), distance: distance.clone(), far: *far };
+                *places.entry(seen.clone()).or_insert_with(|| {
+                    devices.seen.push(seen);
+                    u32::try_from(devices.seen.len()).unwrap_or(0)
+                })
+            });
+            devices.of.push(place);
+        }
+        if devices.seen.is_empty() { Devices::default() } else { devices }
+    }
+
+    /// The device of a rank, if it is known.
+    #[must_use]
+    pub fn get(&self, rank: usize) -> Option<&SeenDevice> {
+        self.seen.get((*self.of.get(rank)? as usize).checked_sub(1)?)
+    }
 }
 
 /// Numbers in order as the kernel writes them: `0-3,8`.
@@ -175,5 +224,22 @@ mod tests {
         assert_eq!(cpu_list(&[]), "");
         assert_eq!(cpu_list(&[5]), "5");
         assert_eq!(cpu_list(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
+    }
+
+    #[test]
+    fn devices_are_found_again_by_rank_and_none_where_none_is_known() {
+        let chosen = |name: &str, far: u32| Chosen {
+            name: name.into(),
+            pci: String::new(),
+            uuid: None,
+            distance: format!("{far} away"),
+            far,
+        };
+        let (near, far, other) = (chosen("mlx5_0", 0), chosen("mlx5_0", 2), chosen("mlx5_1", 0));
+        let devices = Devices::of_ranks([Some(&near), None, Some(&far), Some(&other), Some(&near)]);
+        let found: Vec<_> = (0..6).map(|rank| devices.get(rank).map(|seen| (&seen.name[..], seen.far))).collect();
+        let (near, far, other) = (Some(("mlx5_0", 0)), Some(("mlx5_0", 2)), Some(("mlx5_1", 0)));
+        assert_eq!(found, [near, None, far, other, near, None]);
+        assert_eq!(Devices::of_ranks([None, None]), Devices::default());
     }
 }

@@ -23,7 +23,10 @@ pub use probe::Message;
 pub use request::{Cancelled, RecvRequest, SendRequest};
 
 use crate::{
-    bootstrap::messages::Host,
+    bootstrap::{
+        messages::Host,
+        node::{Devices, SeenDevice},
+    },
     config::Snapshot,
     element::Element,
     engine::{Runtime, operation::Expected},
@@ -52,6 +55,7 @@ pub(crate) struct Shared {
     pub(crate) hosts: Vec<Host>,
     /// For every rank of the world its host.
     pub(crate) host_of: Vec<u32>,
+    pub(crate) devices: Devices,
     /// The ranks that share memory with this one; none where there is nobody or that is not allowed.
     pub(crate) near: Option<Near>,
 }
@@ -221,6 +225,15 @@ impl Communicator {
     #[must_use]
     pub fn host_of(&self, rank: usize) -> usize {
         self.inner.shared.host_of[self.inner.members[rank]] as usize
+    }
+
+    /// The network device of a rank, where the launcher has chosen one: every rank knows those of all.
+    ///
+    /// # Panics
+    /// When `rank` is not below [`Communicator::size`].
+    #[must_use]
+    pub fn device_of(&self, rank: usize) -> Option<&SeenDevice> {
+        self.inner.shared.devices.get(self.inner.members[rank])
     }
 
     /// The configuration of the job, the same on every rank.

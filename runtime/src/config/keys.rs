@@ -235,8 +235,9 @@ table! {
     /// The tuning table itself: what the launcher has read from `collectives.table_file`. Entries end with `;`.
     COLLECTIVES_TABLE: String = "collectives.table", Kind::Text { default: "" }, read by "collectives";
 
-    /// A collective in which nothing has come for so long tells the other ranks what it is, so that calls that do not fit
-    /// together end in an error that names them. 0: never; only messages of the wrong call are noticed then.
+    /// A collective in which nothing has come for so long tells the ranks that it waits for what it is, and all others when half
+    /// of the time has passed after which it says who is missing, so that calls that do not fit together end in an error that
+    /// names them. 0: never; only messages of the wrong call are noticed then.
     COLLECTIVES_CHECK_AFTER: Duration = "collectives.check_after", duration(s(1), s(0)..=s(3600)), read by "the runtime";
 
     /// A collective in which nothing has come for so long says on standard error which ranks are not in it, again after

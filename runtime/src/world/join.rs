@@ -8,7 +8,7 @@ use super::{
 use crate::{
     bootstrap::{
         messages::{Boot, FromRank, Hello, Host, Insight, JobKey, Release},
-        node::Placement,
+        node::{Devices, Placement},
         rank::{self, Control},
     },
     comm::{Communicator, Near, Shared},
@@ -99,6 +99,7 @@ impl World {
             oversubscribed: false,
             reached_at: None,
             placement: Placement::default(),
+            devices: Devices::default(),
             survives: false,
         };
         let plan = Plan::new(&boot, false)?;
@@ -230,6 +231,7 @@ impl World {
             snapshot: boot.snapshot,
             hosts: boot.hosts,
             host_of: boot.host_of,
+            devices: boot.devices,
             near,
         });
         let communicator = Communicator::world(shared.clone(), rank, hint);

@@ -56,6 +56,7 @@ fn plan(hosts: &[(&str, Option<u32>)], ranks: Option<u32>) -> Plan {
             variables_read: vec![],
             oversubscribed: false,
             placements: vec![],
+            devices: std::sync::Arc::default(),
             stdin: StdinTarget::Rank(0),
             prompts: None,
             output_window: 1 << 16,

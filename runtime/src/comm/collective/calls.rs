@@ -117,6 +117,14 @@ pub(super) struct Patience {
     pub(super) limit: Duration,
 }
 
+impl Patience {
+    /// When a rank that waits tells all others, so that who is missing is known when that is said; `None`: never.
+    pub(super) fn tells_all(&self) -> Option<Duration> {
+        let said = [self.warn, self.limit].into_iter().filter(|after| !after.is_zero()).min()?;
+        (!self.check.is_zero()).then(|| self.check.max(said / 2))
+    }
+}
+
 /// The calls of a communicator on this rank.
 #[derive(Debug)]
 pub(in crate::comm) struct Calls {
@@ -283,7 +291,7 @@ impl Calls {
             Word::Verdict(verdict) => {
                 // Passed on, also where everybody is told: whoever hears that this rank has left shall know why.
                 if self.verdict.set(error_of(&verdict, self.counted(verdict.number))).is_ok() {
-                    self.tell(engine, &Word::Verdict(verdict));
+                    self.tell(engine, &Word::Verdict(verdict), |member, _| self.is_told(member));
                 }
             }
             Word::Statement(statement) => {
@@ -319,13 +327,16 @@ impl Calls {
         let verdict = Verdict { number, first, second };
         let error = error_of(&verdict, self.counted(verdict.number));
         if self.verdict.set(error.clone()).is_ok() {
-            self.tell(engine, &Word::Verdict(verdict));
+            self.tell(engine, &Word::Verdict(verdict), |member, _| self.is_told(member));
         }
         self.verdict.get().cloned().unwrap_or(error)
     }
 
-    /// States this rank's call of that number to the others. `waits_for`: ranks of the world.
-    pub(super) fn state(&self, engine: &mut Engine, number: u64, waits_for: &[usize]) {
+    /// States this rank's call of that number: to the ranks of the world that it waits for (`waits_for`), or to all others.
+    /// What keeps a rank waiting is with one that it waits for, or with one that this one waits for, and so on: the first
+    /// is enough to find calls that differ, and opens no connections that there are not. Who is not there at all is known
+    /// only to those who have heard all.
+    pub(super) fn state(&self, engine: &mut Engine, number: u64, waits_for: &[usize], to_all: bool) {
         let Some(call) = self.book().entry(number).map(|entry| entry.call) else { return };
         let statement = Statement {
             number,
@@ -333,11 +344,18 @@ impl Calls {
             waits_for: waits_for.iter().map(|rank| narrow_rank(*rank)).collect(),
             call: call.to_string(),
         };
-        self.tell(engine, &Word::Statement(statement));
+        self.tell(engine, &Word::Statement(statement), |member, peer| {
+            (to_all && self.is_told(member)) || waits_for.contains(&peer)
+        });
     }
 
-    /// Whoever is gone hears nothing.
-    fn tell(&self, engine: &mut Engine, word: &Word) {
+    /// Whether a member is near enough to be told what all are told.
+    fn is_told(&self, member: usize) -> bool {
+        member.abs_diff(self.rank) <= TOLD
+    }
+
+    /// Whoever is gone hears nothing. `whom`: by member and rank of the world.
+    fn tell(&self, engine: &mut Engine, word: &Word, whom: impl Fn(usize, usize) -> bool) {
         let bytes = word.encode();
         let header = Header {
             context: words_of(self.context),
@@ -346,7 +364,7 @@ impl Calls {
             ..Header::new(Kind::Eager)
         };
         for (member, peer) in self.members.iter().enumerate() {
-            if member != self.rank && member.abs_diff(self.rank) <= TOLD {
+            if member != self.rank && whom(member, *peer) {
                 let _ = engine.send_whole(*peer, header, AnyVec::new(bytes.clone()));
             }
         }

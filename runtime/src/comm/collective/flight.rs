@@ -58,6 +58,7 @@ struct Watch {
     looks: u32,
     since: Option<Instant>,
     has_stated: bool,
+    has_told_all: bool,
     /// When who is missing is said next.
     warns_after: Duration,
 }
@@ -220,7 +221,7 @@ impl Flight {
     pub(super) fn accuse(&mut self, engine: &mut Engine, number: u64, source: usize) {
         self.accused = Some((number, source));
         self.watch.looks = 0;
-        self.calls.state(engine, number, &[]);
+        self.calls.state(engine, number, &[], true);
     }
 
     /// Nothing has completed.
@@ -229,7 +230,7 @@ impl Flight {
         // The clock is not asked by those that wait shortly.
         self.watch.looks += 1;
         if self.watch.looks == 1 {
-            self.watch = Watch { looks: 1, since: None, has_stated: false, warns_after: self.calls.patience.warn };
+            self.watch = Watch { looks: 1, warns_after: self.calls.patience.warn, ..Watch::default() };
             return Ok(());
         }
         let since = *self.watch.since.get_or_insert_with(Instant::now);
@@ -243,7 +244,11 @@ impl Flight {
         let due = |after: Duration| !after.is_zero() && waited >= after;
         if due(patience.check) && !self.watch.has_stated {
             self.watch.has_stated = true;
-            self.calls.state(engine, self.number, &self.waits_for());
+            self.calls.state(engine, self.number, &self.waits_for(), false);
+        }
+        if patience.tells_all().is_some_and(|after| waited >= after) && !self.watch.has_told_all {
+            self.watch.has_told_all = true;
+            self.calls.state(engine, self.number, &self.waits_for(), true);
         }
         if due(self.watch.warns_after) {
             self.watch.warns_after *= 2;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::placement::{BindTo, MapBy};
 use crate::report::{self, Topic};
-use spmd::bootstrap::node::{Core, Domain, Thread};
+use spmd::bootstrap::node::{Core, Domain, Location, Nic, Thread};
 
 /// So many cores in one domain.
 fn node(cores: u32) -> Box<Node> {
@@ -42,6 +42,32 @@ fn a_job_starts_when_every_host_has_said_what_it_looks_like() {
     let actions = w.job.handle(w.now, Event::Frame(1, FromAgent::Node(Ok(node(3)))));
     assert_eq!(bound(&actions, 0), [[0], [1]]);
     assert_eq!(bound(&actions, 1), [[0], [1], [2]]);
+}
+
+#[test]
+fn every_agent_is_told_the_network_devices_of_all_ranks() {
+    let with_nic = |cores: u32, name: &str| {
+        let location = Location { domains: vec![0], ..Location::default() };
+        let nic = Nic { name: name.into(), interfaces: vec![], rdma: true, active: true, location };
+        Box::new(Node { nics: vec![nic], devices_read: true, ..*node(cores) })
+    };
+    let mut w = World::begin(looking(&[("a", None), ("b", None), ("c", None)], None));
+    (0..3).for_each(|host| w.hello(host, 1));
+    w.say(0, FromAgent::Node(Ok(with_nic(1, "mlx5_0"))));
+    w.say(1, FromAgent::Node(Ok(node(1))));
+    let actions = w.job.handle(w.now, Event::Frame(2, FromAgent::Node(Ok(with_nic(1, "mlx5_1")))));
+    let starts: Vec<_> = actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Send(_, ToAgent::Start(start)) => Some(start),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(starts.len(), 3);
+    for start in starts {
+        let names = [0, 1, 2].map(|rank| start.devices.get(rank).map(|device| (&device.name[..], device.far)));
+        assert_eq!(names, [Some(("mlx5_0", 0)), None, Some(("mlx5_1", 0))]);
+    }
 }
 
 #[test]

@@ -1,0 +1,218 @@
+//! What two hops in the memory of hosts come to on the model: their signals, copies and combinations as a schedule.
+//!
+//! No rank runs it: a signal is a message of one element here, and a leader combines its own scratch as often as it would
+//! combine the memory of others. What waits for what is as in `shared/hops.rs`, with places that are there twice: a rank
+//! brings chunk k + 2 when it has taken chunk k, a leader exchanges chunk k + 1 when it has published chunk k.
+
+use crate::algorithms::{Algorithm, Collective, IN_TWO_HOPS, Shape};
+use crate::compose::{Blocks, Builder, StepId};
+use crate::groups::Groups;
+use crate::schedule::{Action, Buffer, Schedule, ScheduleError, Side, Slice};
+use crate::select::{AUTO, Request, select};
+use crate::shared::chunk_bytes;
+use crate::table::Table;
+use std::ops::Range;
+
+/// What simulating an algorithm takes one rank through: its schedule, or what stands for it where it goes through memory.
+///
+/// `table`: what decides how leaders exchange.
+///
+/// # Errors
+/// As [`Algorithm::schedule`].
+pub fn schedule(
+    collective: Collective,
+    algorithm: &Algorithm,
+    shape: &Shape<'_>,
+    element_bytes: usize,
+    table: &Table,
+) -> Result<Schedule, ScheduleError> {
+    if algorithm.name != IN_TWO_HOPS {
+        return algorithm.schedule(shape);
+    }
+    let rank = Rank::new(collective, shape, element_bytes);
+    let exchanges = match rank.leads() {
+        true => {
+            let of = |chunk| rank.exchange(rank.share(chunk), element_bytes, table);
+            Some([of(rank.chunk_at(0))?, of(rank.chunk_at(rank.chunks() - 1))?])
+        }
+        false => None,
+    };
+    rank.build(exchanges.as_ref())
+}
+
+/// A rank's part.
+struct Rank<'a> {
+    collective: Collective,
+    shape: &'a Shape<'a>,
+    /// The ranks of its group, and its place there.
+    members: &'a [usize],
+    position: usize,
+    /// Places of the leaders.
+    leaders: Range<usize>,
+    /// Elements of a chunk.
+    chunk: usize,
+}
+
+impl<'a> Rank<'a> {
+    fn new(collective: Collective, shape: &'a Shape<'a>, element_bytes: usize) -> Rank<'a> {
+        let groups = shape.groups;
+        let members = groups.members(groups.of(shape.rank));
+        let place = |rank: usize| members.iter().position(|member| *member == rank);
+        let leaders = match collective {
+            Collective::AllReduce => 0..shape.parameters.leaders.clamp(1, groups.widths().0.max(1)),
+            // The root itself in its own group.
+            _ => place(shape.root).filter(|_| collective.is_rooted()).map_or(0..1, |root| root..root + 1),
+        };
+        let position = place(shape.rank).unwrap_or_else(|| unreachable!("a rank is a member of its group"));
+        let most = chunk_bytes(groups) / element_bytes.max(1);
+        Rank { collective, shape, members, position, leaders, chunk: shape.parameters.chunk.min(most).max(1) }
+    }
+
+    fn leads(&self) -> bool {
+        self.leaders.contains(&self.position)
+    }
+
+    /// Whether it is the one that gives or gets the data.
+    fn is_root(&self) -> bool {
+        self.collective.is_rooted() && self.shape.rank == self.shape.root
+    }
+
+    /// Whether the result goes to the root alone.
+    fn collects(&self) -> bool {
+        self.collective == Collective::Reduce
+    }
+
+    fn chunks(&self) -> usize {
+        self.shape.elements.div_ceil(self.chunk).max(1)
+    }
+
+    /// Elements of a chunk: of the last one fewer.
+    fn chunk_at(&self, index: usize) -> usize {
+        (self.shape.elements - index * self.chunk).min(self.chunk)
+    }
+
+    /// Elements that it leads, of a chunk of so many.
+    fn share(&self, chunk: usize) -> usize {
+        let shares = Blocks::new(Slice::output(0, chunk), self.leaders.len());
+        if self.leads() { shares.block(self.position - self.leaders.start).length } else { 0 }
+    }
+
+    /// The leaders of its share in all groups.
+    fn peers(&self) -> Vec<usize> {
+        let Shape { groups, root, .. } = *self.shape;
+        let of = |group| match self.collective.is_rooted() && groups.of(root) == group {
+            true => root,
+            false => groups.members(group)[if self.collective.is_rooted() { 0 } else { self.position }],
+        };
+        (0..groups.count()).map(of).collect()
+    }
+
+    /// What leaders do with so many elements: the cheapest that one rank a host would do.
+    fn exchange(&self, elements: usize, element_bytes: usize, table: &Table) -> Result<Schedule, ScheduleError> {
+        let Shape { rank, root, groups, .. } = *self.shape;
+        // Hosts are ranks here, and racks, where there are any, their groups.
+        let hosts = groups.above().cloned().unwrap_or_else(|| Groups::apart(groups.count()));
+        let collective = self.collective;
+        let request = Request { collective, groups: &hosts, elements, element_bytes, commutative: true };
+        let table = Table { rules: Vec::new(), ..table.clone() };
+        let choice =
+            select(&request, AUTO, &table).unwrap_or_else(|error| unreachable!("one is always legal: {error}"));
+        choice.algorithm.schedule(&Shape {
+            rank: groups.of(rank),
+            size: groups.count(),
+            root: if collective.is_rooted() { groups.of(root) } else { 0 },
+            elements,
+            groups: &hosts,
+            parameters: choice.parameters,
+        })
+    }
+
+    /// `exchanges`: of a leader, for a chunk and for the last one.
+    fn build(&self, exchanges: Option<&[Schedule; 2]>) -> Result<Schedule, ScheduleError> {
+        let Shape { rank, size, elements, .. } = *self.shape;
+        let [input, output] = match (self.collects(), self.is_root()) {
+            (true, true) => [elements, elements],
+            (true, false) => [elements, 0],
+            (false, _) => [0, elements],
+        };
+        let mut b = Builder::new(rank, size, input, output);
+        let mut twice = |length: usize| [b.scratch(length.max(1)), b.scratch(length.max(1))];
+        let chunk = self.chunk_at(0);
+        // What it gives and, once that is out, what all get; what others give; a leader's share and its result; what the
+        // exchange needs.
+        let (given, others, values, results) = (twice(chunk), twice(chunk), twice(chunk), twice(chunk));
+        let rooms =
+            twice(exchanges.iter().copied().flatten().map(|one| one.lengths().scratch).max().unwrap_or_default());
+        let peers = if self.leads() { self.peers() } else { Vec::new() };
+        let (first, rest) = (|slice: Slice| slice.part(0, 1), self.chunks() - 1);
+        let mut published = Vec::new();
+        for index in 0..=rest {
+            let (turn, length) = (index % 2, self.chunk_at(index));
+            let share = self.share(length);
+            let own = if self.collects() { b.input() } else { b.output() }.part(index * self.chunk, length);
+            let theirs = own.part(0, length - share);
+            if self.collective.reduces() {
+                b.copy(theirs, given[turn].part(0, theirs.length));
+            }
+            for leader in self.leaders.clone().filter(|leader| *leader != self.position) {
+                b.send(self.members[leader], first(given[turn]));
+            }
+            if let Some(exchanges) = exchanges {
+                self.members().for_each(|member| _ = b.receive(member, first(others[turn])));
+                let value = values[turn].part(0, share);
+                let combined = if self.collective.reduces() { self.members.len() - 1 } else { 0 };
+                (0..combined).for_each(|_| _ = b.reduce(others[turn].part(0, share), value, Side::Right));
+                // Also where nothing is combined all have come before.
+                b.copy(first(others[turn]), first(results[turn]));
+                if self.collects() {
+                    self.members().for_each(|member| _ = b.send(member, first(values[turn])));
+                }
+                let places = [values[turn], if self.collects() { results[turn] } else { values[turn] }, rooms[turn]];
+                embed(&mut b, &exchanges[usize::from(index == rest)], &peers, places, &published);
+                if !self.collects() {
+                    let copied = b.copy(value, results[turn].part(0, share));
+                    published = vec![copied];
+                    published.extend(self.members().map(|member| b.send(member, first(results[turn]))));
+                    b.copy(value, own.part(0, share));
+                } else if self.is_root() {
+                    let place = b.output().part(index * self.chunk, length);
+                    published = vec![b.copy(results[turn].part(0, length), place)];
+                }
+            }
+            for leader in self.leaders.clone().filter(|leader| *leader != self.position) {
+                b.receive(self.members[leader], first(given[turn]));
+            }
+            if !self.collects() && !self.is_root() {
+                b.copy(given[turn].part(0, theirs.length), theirs);
+            }
+        }
+        b.finish()
+    }
+
+    /// The other ranks of its group.
+    fn members(&self) -> impl Iterator<Item = usize> + use<'a> {
+        let (members, position) = (self.members, self.position);
+        (0..members.len()).filter(move |member| *member != position).map(move |member| members[member])
+    }
+}
+
+/// Writes the steps of a schedule of `peers`, with its input, output and scratch at `places`; nothing of it begins before
+/// `after`.
+fn embed(b: &mut Builder, schedule: &Schedule, peers: &[usize], places: [Slice; 3], after: &[StepId]) {
+    let place = |slice: Slice| {
+        let of = match slice.buffer {
+            Buffer::Input => places[0],
+            Buffer::Output => places[1],
+            Buffer::Scratch => places[2],
+        };
+        of.part(slice.offset, slice.length)
+    };
+    for step in schedule.steps() {
+        match step.action {
+            Action::Send { peer, from } => b.send_after(peers[peer], place(from), after),
+            Action::Receive { peer, into } => b.receive_after(peers[peer], place(into), after),
+            Action::Reduce { operand, into, side } => b.reduce(place(operand), place(into), side),
+            Action::Copy { from, into } => b.copy(place(from), place(into)),
+        };
+    }
+}
