@@ -411,7 +411,7 @@ fn an_output_that_is_full_is_named() {
     let place = Place::new();
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let child = place.rsrun().args(["-n", "1", "echo", "x"]).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
-    finish_without_stdout(child).fails(70, &["standard output", "No space left"]);
+    finish_without_stdout(child).fails(73, &["standard output", "No space left"]);
     place.assert_nothing_left();
 }
 

@@ -9,6 +9,8 @@ mod memory;
 mod tests;
 
 pub use job::JobStatistics;
+// Its users are left out under loom.
+#[cfg(not(loom))]
 pub(crate) use memory::MemoryCounters;
 pub use memory::{Accesses, MemoryStatistics};
 
