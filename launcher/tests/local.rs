@@ -246,7 +246,9 @@ fn a_second_interrupt_kills_at_once() {
     read_lines(&mut child, 2);
     common::signal(child.id(), libc::SIGINT);
     common::signal(child.id(), libc::SIGTERM);
-    assert_eq!(finish_without_stdout(child).code, Some(130));
+    // Where both wait to be taken, either may be the first.
+    let code = finish_without_stdout(child).code;
+    assert!(matches!(code, Some(130 | 143)), "{code:?}");
     place.assert_nothing_left();
 }
 

@@ -135,8 +135,11 @@ impl Job {
                 *until = (*until + stopped).min(now + self.plan.grace + CONFIRM);
             }
             for host in &mut self.hosts {
-                if let Link::Connecting(until) | Link::Sweeping(until) = &mut host.link {
-                    *until = (*until + stopped).min(now + self.plan.connect_timeout);
+                // It may have begun while this process was stopped: it gets no more time than one that begins now.
+                match &mut host.link {
+                    Link::Connecting(until) => *until = (*until + stopped).min(now + self.plan.connect_timeout),
+                    Link::Sweeping(until) => *until = (*until + stopped).min(now + self.plan.grace + CONFIRM),
+                    _ => {}
                 }
             }
         }
