@@ -1,14 +1,14 @@
 //! The ranks of each group on one host: two hops, of which the one inside the groups goes through memory.
 
 use super::hops::{Between, Division, HopCounts, Hops};
+use super::part::{Exchanged, Part};
 use super::protocol::{Company, Data};
-use crate::algorithms::{Collective, LARGEST_CHUNK, Parameters, Shape};
+use crate::algorithms::{LARGEST_CHUNK, Shape};
 use crate::execute::Execution;
 use crate::groups::Groups;
 use crate::operators::Op;
 use crate::plan::{Plan, Wanted};
 use crate::schedule::ScheduleError;
-use crate::select::{AUTO, Request, select};
 use crate::table::Table;
 use spmd::comm::{Call, Machine, Room, State, Together};
 use spmd::element::{Element, Signature};
@@ -54,58 +54,19 @@ impl HopPlan {
         table: &Table,
         most: usize,
     ) -> Planned<HopPlan> {
-        let Shape { rank, root, elements, groups, parameters: Parameters { chunk, leaders, .. }, .. } = *shape;
-        let members = groups.members(groups.of(rank));
-        let position_of = |rank: usize| members.iter().position(|member| *member == rank);
-        let leaders = match wanted.collective {
-            Collective::AllReduce => 0..leaders.clamp(1, groups.widths().0.max(1)),
-            // The root itself in its own group.
-            _ => position_of(root).filter(|_| wanted.collective.is_rooted()).map_or(0..1, |root| root..root + 1),
-        };
-        let division = Division { leaders, chunk: chunk.min(most).max(1) };
-        let own = position_of(rank).filter(|own| division.leaders.contains(own));
-        let between = own.map(|own| {
-            let leader = |group: usize| match groups.of(root) == group && wanted.collective.is_rooted() {
-                true => root,
-                false => groups.members(group)[own - division.leaders.start],
+        let Part { division, position, peers } = Part::new(wanted.collective, shape, most);
+        let between = peers.map(|peers| {
+            let Wanted { collective, element_bytes, commutative, .. } = *wanted;
+            let exchanged = Exchanged { collective, element_bytes, commutative };
+            let plan = |chunk: usize| {
+                let share = division.share(position, division.range(chunk, shape.elements).len()).len();
+                let schedule = exchanged.schedule(shape, share, table)?;
+                Planned::Ok(Arc::new(Plan { peers: peers.clone(), ..Plan::new(wanted, name, schedule) }))
             };
-            let peers: Vec<usize> = (0..groups.count()).map(leader).collect();
-            let last = division.chunks(elements) - 1;
-            let share = |chunk: usize| division.share(own, division.range(chunk, elements).len()).len();
-            let plan = |elements: usize| between(wanted, name, (groups, rank), root, &peers, elements, table);
-            Planned::Ok([Arc::new(plan(share(0))?), Arc::new(plan(share(last))?)])
+            Planned::Ok([plan(0)?, plan(division.chunks(shape.elements) - 1)?])
         });
         Ok(HopPlan { mark: wanted.mark(name), division, between: between.transpose()? })
     }
-}
-
-/// What the leaders of the groups, `peers`, do with so many elements: the cheapest that one rank a host would do.
-fn between(
-    wanted: &Wanted,
-    name: &'static str,
-    (groups, rank): (&Groups, usize),
-    root: usize,
-    peers: &[usize],
-    elements: usize,
-    table: &Table,
-) -> Planned<Plan> {
-    let Wanted { collective, element_bytes, commutative, .. } = *wanted;
-    // Hosts are ranks here, and racks, where there are any, their groups.
-    let hosts = groups.above().cloned().unwrap_or_else(|| Groups::apart(peers.len()));
-    let request = Request { collective, groups: &hosts, elements, element_bytes, commutative };
-    let table = Table { rules: Vec::new(), ..table.clone() };
-    let choice = select(&request, AUTO, &table).unwrap_or_else(|error| unreachable!("one is always legal: {error}"));
-    let root = if collective.is_rooted() { groups.of(root) } else { 0 };
-    let shape = Shape {
-        rank: groups.of(rank),
-        size: peers.len(),
-        root,
-        elements,
-        groups: &hosts,
-        parameters: choice.parameters,
-    };
-    let schedule = choice.algorithm.schedule(&shape)?;
-    Ok(Plan { peers: peers.to_vec(), ..Plan::new(wanted, name, schedule) })
 }
 
 impl Grouped {

@@ -39,25 +39,25 @@ pub(super) trait Between<T>: Company {
 
 /// How a call is done in this rank's group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Division {
+pub(crate) struct Division {
     /// Positions of the leaders in the group.
-    pub(super) leaders: Range<usize>,
+    pub(crate) leaders: Range<usize>,
     /// Elements of a chunk.
-    pub(super) chunk: usize,
+    pub(crate) chunk: usize,
 }
 
 impl Division {
     /// In how many chunks so many elements go: at least one, because ranks wait for each other whatever they have.
-    pub(super) fn chunks(&self, elements: usize) -> usize {
+    pub(crate) fn chunks(&self, elements: usize) -> usize {
         elements.div_ceil(self.chunk).max(1)
     }
 
-    pub(super) fn range(&self, index: usize, elements: usize) -> Range<usize> {
+    pub(crate) fn range(&self, index: usize, elements: usize) -> Range<usize> {
         (index * self.chunk).min(elements)..((index + 1) * self.chunk).min(elements)
     }
 
     /// The share of leader `position` in a chunk of so many elements; none if it is no leader.
-    pub(super) fn share(&self, position: usize, elements: usize) -> Range<usize> {
+    pub(crate) fn share(&self, position: usize, elements: usize) -> Range<usize> {
         match self.leaders.contains(&position) {
             true => {
                 let shares = Blocks::new(Slice::output(0, elements), self.leaders.len());

@@ -11,6 +11,8 @@ mod hops;
 #[cfg(not(loom))]
 mod host;
 mod memory;
+#[cfg(not(loom))]
+mod part;
 mod protocol;
 #[cfg(not(loom))]
 #[expect(unsafe_code, reason = "memory shared with other processes")]
@@ -27,3 +29,5 @@ pub(crate) use crate::algorithms::IN_TWO_HOPS;
 pub(crate) use grouped::{Grouped, HopPlan, chunk_bytes};
 #[cfg(not(loom))]
 pub(crate) use host::{NAME, Shared, has};
+#[cfg(not(loom))]
+pub(crate) use part::{Exchanged, Part};

@@ -5,13 +5,10 @@
 //! brings chunk k + 2 when it has taken chunk k, a leader exchanges chunk k + 1 when it has published chunk k.
 
 use crate::algorithms::{Algorithm, Collective, IN_TWO_HOPS, Shape};
-use crate::compose::{Blocks, Builder, StepId};
-use crate::groups::Groups;
+use crate::compose::{Builder, StepId};
 use crate::schedule::{Action, Buffer, Schedule, ScheduleError, Side, Slice};
-use crate::select::{AUTO, Request, select};
-use crate::shared::chunk_bytes;
+use crate::shared::{Exchanged, Part, chunk_bytes};
 use crate::table::Table;
-use std::ops::Range;
 
 /// What simulating an algorithm takes one rank through: its schedule, or what stands for it where it goes through memory.
 ///
@@ -29,11 +26,18 @@ pub fn schedule(
     if algorithm.name != IN_TWO_HOPS {
         return algorithm.schedule(shape);
     }
-    let rank = Rank::new(collective, shape, element_bytes);
-    let exchanges = match rank.leads() {
+    let most = chunk_bytes(shape.groups) / element_bytes.max(1);
+    let rank = Rank {
+        collective,
+        shape,
+        members: shape.groups.members(shape.groups.of(shape.rank)),
+        part: Part::new(collective, shape, most),
+    };
+    let exchanges = match rank.part.peers.is_some() {
         true => {
-            let of = |chunk| rank.exchange(rank.share(chunk), element_bytes, table);
-            Some([of(rank.chunk_at(0))?, of(rank.chunk_at(rank.chunks() - 1))?])
+            let exchanged = Exchanged { collective, element_bytes, commutative: true };
+            let of = |index| exchanged.schedule(shape, rank.part.share(rank.chunk_at(index)), table);
+            Some([of(0)?, of(rank.chunks() - 1)?])
         }
         false => None,
     };
@@ -44,34 +48,12 @@ pub fn schedule(
 struct Rank<'a> {
     collective: Collective,
     shape: &'a Shape<'a>,
-    /// The ranks of its group, and its place there.
+    /// The ranks of its group.
     members: &'a [usize],
-    position: usize,
-    /// Places of the leaders.
-    leaders: Range<usize>,
-    /// Elements of a chunk.
-    chunk: usize,
+    part: Part,
 }
 
 impl<'a> Rank<'a> {
-    fn new(collective: Collective, shape: &'a Shape<'a>, element_bytes: usize) -> Rank<'a> {
-        let groups = shape.groups;
-        let members = groups.members(groups.of(shape.rank));
-        let place = |rank: usize| members.iter().position(|member| *member == rank);
-        let leaders = match collective {
-            Collective::AllReduce => 0..shape.parameters.leaders.clamp(1, groups.widths().0.max(1)),
-            // The root itself in its own group.
-            _ => place(shape.root).filter(|_| collective.is_rooted()).map_or(0..1, |root| root..root + 1),
-        };
-        let position = place(shape.rank).unwrap_or_else(|| unreachable!("a rank is a member of its group"));
-        let most = chunk_bytes(groups) / element_bytes.max(1);
-        Rank { collective, shape, members, position, leaders, chunk: shape.parameters.chunk.min(most).max(1) }
-    }
-
-    fn leads(&self) -> bool {
-        self.leaders.contains(&self.position)
-    }
-
     /// Whether it is the one that gives or gets the data.
     fn is_root(&self) -> bool {
         self.collective.is_rooted() && self.shape.rank == self.shape.root
@@ -83,48 +65,12 @@ impl<'a> Rank<'a> {
     }
 
     fn chunks(&self) -> usize {
-        self.shape.elements.div_ceil(self.chunk).max(1)
+        self.part.division.chunks(self.shape.elements)
     }
 
     /// Elements of a chunk: of the last one fewer.
     fn chunk_at(&self, index: usize) -> usize {
-        (self.shape.elements - index * self.chunk).min(self.chunk)
-    }
-
-    /// Elements that it leads, of a chunk of so many.
-    fn share(&self, chunk: usize) -> usize {
-        let shares = Blocks::new(Slice::output(0, chunk), self.leaders.len());
-        if self.leads() { shares.block(self.position - self.leaders.start).length } else { 0 }
-    }
-
-    /// The leaders of its share in all groups.
-    fn peers(&self) -> Vec<usize> {
-        let Shape { groups, root, .. } = *self.shape;
-        let of = |group| match self.collective.is_rooted() && groups.of(root) == group {
-            true => root,
-            false => groups.members(group)[if self.collective.is_rooted() { 0 } else { self.position }],
-        };
-        (0..groups.count()).map(of).collect()
-    }
-
-    /// What leaders do with so many elements: the cheapest that one rank a host would do.
-    fn exchange(&self, elements: usize, element_bytes: usize, table: &Table) -> Result<Schedule, ScheduleError> {
-        let Shape { rank, root, groups, .. } = *self.shape;
-        // Hosts are ranks here, and racks, where there are any, their groups.
-        let hosts = groups.above().cloned().unwrap_or_else(|| Groups::apart(groups.count()));
-        let collective = self.collective;
-        let request = Request { collective, groups: &hosts, elements, element_bytes, commutative: true };
-        let table = Table { rules: Vec::new(), ..table.clone() };
-        let choice =
-            select(&request, AUTO, &table).unwrap_or_else(|error| unreachable!("one is always legal: {error}"));
-        choice.algorithm.schedule(&Shape {
-            rank: groups.of(rank),
-            size: groups.count(),
-            root: if collective.is_rooted() { groups.of(root) } else { 0 },
-            elements,
-            groups: &hosts,
-            parameters: choice.parameters,
-        })
+        self.part.division.range(index, self.shape.elements).len()
     }
 
     /// `exchanges`: of a leader, for a chunk and for the last one.
@@ -143,18 +89,19 @@ impl<'a> Rank<'a> {
         let (given, others, values, results) = (twice(chunk), twice(chunk), twice(chunk), twice(chunk));
         let rooms =
             twice(exchanges.iter().copied().flatten().map(|one| one.lengths().scratch).max().unwrap_or_default());
-        let peers = if self.leads() { self.peers() } else { Vec::new() };
+        let Part { division, position, peers } = &self.part;
+        let (leaders, peers) = (division.leaders.clone(), peers.as_deref().unwrap_or_default());
         let (first, rest) = (|slice: Slice| slice.part(0, 1), self.chunks() - 1);
         let mut published = Vec::new();
         for index in 0..=rest {
             let (turn, length) = (index % 2, self.chunk_at(index));
-            let share = self.share(length);
-            let own = if self.collects() { b.input() } else { b.output() }.part(index * self.chunk, length);
+            let share = self.part.share(length);
+            let own = if self.collects() { b.input() } else { b.output() }.part(index * division.chunk, length);
             let theirs = own.part(0, length - share);
             if self.collective.reduces() {
                 b.copy(theirs, given[turn].part(0, theirs.length));
             }
-            for leader in self.leaders.clone().filter(|leader| *leader != self.position) {
+            for leader in leaders.clone().filter(|leader| leader != position) {
                 b.send(self.members[leader], first(given[turn]));
             }
             if let Some(exchanges) = exchanges {
@@ -168,18 +115,18 @@ impl<'a> Rank<'a> {
                     self.members().for_each(|member| _ = b.send(member, first(values[turn])));
                 }
                 let places = [values[turn], if self.collects() { results[turn] } else { values[turn] }, rooms[turn]];
-                embed(&mut b, &exchanges[usize::from(index == rest)], &peers, places, &published);
+                embed(&mut b, &exchanges[usize::from(index == rest)], peers, places, &published);
                 if !self.collects() {
                     let copied = b.copy(value, results[turn].part(0, share));
                     published = vec![copied];
                     published.extend(self.members().map(|member| b.send(member, first(results[turn]))));
                     b.copy(value, own.part(0, share));
                 } else if self.is_root() {
-                    let place = b.output().part(index * self.chunk, length);
+                    let place = b.output().part(index * division.chunk, length);
                     published = vec![b.copy(results[turn].part(0, length), place)];
                 }
             }
-            for leader in self.leaders.clone().filter(|leader| *leader != self.position) {
+            for leader in leaders.clone().filter(|leader| leader != position) {
                 b.receive(self.members[leader], first(given[turn]));
             }
             if !self.collects() && !self.is_root() {
@@ -191,7 +138,7 @@ impl<'a> Rank<'a> {
 
     /// The other ranks of its group.
     fn members(&self) -> impl Iterator<Item = usize> + use<'a> {
-        let (members, position) = (self.members, self.position);
+        let (members, position) = (self.members, self.part.position);
         (0..members.len()).filter(move |member| *member != position).map(move |member| members[member])
     }
 }
