@@ -3,7 +3,7 @@
 //! Pure: what carries it out and what stands for it in the simulator are made of this. Knows no memory and no communicator.
 
 use super::hops::Division;
-use crate::algorithms::{Collective, Shape};
+use crate::algorithms::{Collective, Parameters, Shape, in_segments};
 use crate::groups::Groups;
 use crate::schedule::{Schedule, ScheduleError};
 use crate::select::{AUTO, Request, select};
@@ -53,7 +53,8 @@ pub(crate) struct Exchanged {
 }
 
 impl Exchanged {
-    /// What leaders do with so many elements: the cheapest that one rank a host would do.
+    /// What leaders do with so many elements: the cheapest that one rank a host would do, rings and chains in the segments of
+    /// the call.
     pub(crate) fn schedule(self, shape: &Shape<'_>, elements: usize, table: &Table) -> Result<Schedule, ScheduleError> {
         let Exchanged { collective, element_bytes, commutative } = self;
         let Shape { rank, root, groups, .. } = *shape;
@@ -63,13 +64,17 @@ impl Exchanged {
         let table = Table { rules: Vec::new(), ..table.clone() };
         let choice =
             select(&request, AUTO, &table).unwrap_or_else(|error| unreachable!("one is always legal: {error}"));
-        choice.algorithm.schedule(&Shape {
+        let (algorithm, parameters) = match in_segments(collective, choice.algorithm) {
+            Some(algorithm) => (algorithm, Parameters { segment: shape.parameters.segment, ..choice.parameters }),
+            None => (choice.algorithm, choice.parameters),
+        };
+        algorithm.schedule(&Shape {
             rank: groups.of(rank),
             size: groups.count(),
             root: if collective.is_rooted() { groups.of(root) } else { 0 },
             elements,
             groups: &hosts,
-            parameters: choice.parameters,
+            parameters,
         })
     }
 }
