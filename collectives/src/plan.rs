@@ -70,6 +70,8 @@ pub(crate) struct Plan {
     pub(crate) mark: Signature,
     /// The ranks of the communicator that the schedule's ranks stand for; none where they are the same.
     pub(crate) peers: Vec<usize>,
+    /// Added to the labels of all messages: a call that does several plans keeps theirs apart.
+    pub(crate) first_label: u32,
 }
 
 impl Plan {
@@ -79,7 +81,7 @@ impl Plan {
 
     pub(crate) fn new(wanted: &Wanted, algorithm: &'static str, schedule: Schedule) -> Plan {
         let (order, mark) = (Order::new(&schedule), wanted.mark(algorithm));
-        Plan { algorithm, schedule, order, mark, peers: Vec::new() }
+        Plan { algorithm, schedule, order, mark, peers: Vec::new(), first_label: 0 }
     }
 }
 
