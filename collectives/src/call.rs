@@ -133,6 +133,11 @@ impl<'a> Call<'a> {
         Plan::new(&self.wanted::<u8>(None), algorithm, schedule)
     }
 
+    /// Makes the memory of ranks that share it, which the first blocking call of a communicator does, whatever it is.
+    pub(crate) fn make_memory<T: Element>(&self) -> Result<()> {
+        self.comm.attribute(|| Plans::new(self.comm)).way(self, self.wanted::<T>(None)).map(drop)
+    }
+
     pub(crate) fn wanted<T: Element>(&self, op: Option<&dyn Op<T>>) -> Wanted {
         Wanted {
             collective: self.collective,
@@ -172,9 +177,13 @@ impl<'a> Call<'a> {
         done.map_err(|source| self.failed::<T>(shared::IN_TWO_HOPS, source))
     }
 
+    /// What errors say of it.
+    pub(crate) fn at(&self, algorithm: &'static str, bytes: usize) -> Place {
+        Place { rank: self.comm.rank(), collective: self.operation, algorithm, bytes }
+    }
+
     pub(crate) fn failed<T: Element>(&self, algorithm: &'static str, source: spmd::Error) -> Error {
-        let bytes = self.elements.saturating_mul(size_of::<T>());
-        Error::of_runtime(self.comm.rank(), self.operation, algorithm, bytes, source)
+        self.at(algorithm, self.elements.saturating_mul(size_of::<T>())).failed(source)
     }
 
     /// The call as the ranks compare and show it.
@@ -205,6 +214,22 @@ impl<'a> Call<'a> {
     pub(crate) fn no_schedule(&self, source: ScheduleError) -> Error {
         let Call { comm, operation: collective, elements, .. } = *self;
         Error::Schedule { rank: comm.rank(), collective, elements, source }
+    }
+}
+
+/// What errors say of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    rank: usize,
+    collective: Operation,
+    algorithm: &'static str,
+    bytes: usize,
+}
+
+impl Place {
+    pub(crate) fn failed(self, source: spmd::Error) -> Error {
+        let Place { rank, collective, algorithm, bytes } = self;
+        Error::of_runtime(rank, collective, algorithm, bytes, source)
     }
 }
 
