@@ -6,7 +6,7 @@ use crate::execute::Execution;
 use crate::operators::Op;
 use crate::plan::{Plan, Plans, Wanted, Way};
 use crate::schedule::{Schedule, ScheduleError};
-use crate::shared::{self, Shared};
+use crate::shared::{self, Grouped, HopPlan, Shared};
 use spmd::Communicator;
 use spmd::comm;
 use spmd::element::{Element, Signature};
@@ -62,9 +62,7 @@ impl<'a> Call<'a> {
             Way::Shared(shared) => self.in_memory(shared, input, output, op),
             Way::Grouped(grouped, plan) => {
                 self.check_output::<T>(output)?;
-                let shown = self.shown(plan.mark, shared::IN_TWO_HOPS, op.map_or("", Op::name));
-                let done = grouped.run(self.comm, &plan, shown, input, output, op);
-                done.map_err(|source| self.failed::<T>(shared::IN_TWO_HOPS, source))
+                self.hop(grouped, &plan, input, output, op)
             }
             Way::Messages => {
                 let plan = self.plan(input, output, op)?;
@@ -163,6 +161,20 @@ impl<'a> Call<'a> {
         let shown = self.shown(plan.mark, plan.algorithm, op.map_or("", Op::name));
         let mut execution = Execution::new(plan, input, output, op);
         self.comm.run(shown, &mut execution).map_err(|source| self.failed::<T>(plan.algorithm, source))
+    }
+
+    /// The same in two hops, of which the inner one goes through memory.
+    pub(crate) fn hop<T: Element>(
+        &self,
+        grouped: &Grouped,
+        plan: &HopPlan,
+        input: &[T],
+        output: &mut [T],
+        op: Option<&dyn Op<T>>,
+    ) -> Result<()> {
+        let shown = self.shown(plan.mark, shared::IN_TWO_HOPS, op.map_or("", Op::name));
+        let done = grouped.run(self.comm, plan, shown, input, output, op);
+        done.map_err(|source| self.failed::<T>(shared::IN_TWO_HOPS, source))
     }
 
     /// What errors say of it.

@@ -176,6 +176,28 @@ impl Plans {
         plan.map(Some).map_err(|source| call.no_schedule(source))
     }
 
+    /// A plan in the memory of groups as it is told, for [`crate::tune`].
+    pub(crate) fn hop_plan_of(
+        &self,
+        call: &Call<'_>,
+        wanted: &Wanted,
+        name: &'static str,
+        shape: &Shape<'_>,
+        table: &Table,
+    ) -> Result<(&Grouped, HopPlan)> {
+        let grouped =
+            self.memory_of_groups(call)?.unwrap_or_else(|| unreachable!("{name} is legal for such groups only"));
+        let plan = HopPlan::new(wanted, name, shape, table, grouped.most(wanted.element_bytes));
+        Ok((grouped, plan.map_err(|source| call.no_schedule(source))?))
+    }
+
+    /// The groups, with memory if each of them has it. Collective.
+    pub(crate) fn groups_and_memory(&self, call: &Call<'_>) -> Result<Groups> {
+        let groups = self.groups.clone()?;
+        self.memory(call)?;
+        Ok(if self.memory_of_groups(call)?.is_some() { groups.with_memory() } else { groups })
+    }
+
     /// The memory of each group, which the first blocking call makes where the ranks of a group are on one host, unless all
     /// ranks share memory and nobody wants it.
     fn memory_of_groups(&self, call: &Call<'_>) -> Result<Option<&Grouped>> {
@@ -288,11 +310,7 @@ impl Plans {
         let is_told = !in_memory || choice.algorithm.name == IN_TWO_HOPS;
         let explain = snapshot.get(keys::REPORT_EXPLAIN);
         if comm.rank() == 0 && is_told && explain != "off" {
-            // In memory the first ranks lead.
-            let leaders = match choice.algorithm.name == IN_TWO_HOPS {
-                true => String::new(),
-                false => leaders::explain(groups, parameters.leaders, |rank| comm.device_of(rank)),
-            };
+            let leaders = leaders::explain(groups, parameters.leaders, |rank| comm.device_of(rank));
             let explanation = Explanation { request, choice, limited, leaders: &leaders };
             if explain == "text" {
                 eprintln!("{explanation}");

@@ -50,10 +50,13 @@ impl<F: Fn(f64, bool) -> [f64; 3]> Pipeline<F> {
         (others / start[slowest].max(f64::MIN_POSITIVE)).sqrt().clamp(1.0, bytes.max(1.0))
     }
 
-    /// The time of so many bytes in the best number of pieces: the first through all stages, the others through the
-    /// slowest.
+    /// The time of so many bytes in the best number of pieces.
     pub(super) fn cost(&self, bytes: f64) -> f64 {
-        let pieces = self.pieces(bytes);
+        self.cost_in(self.pieces(bytes), bytes)
+    }
+
+    /// The time of so many bytes in so many pieces: the first through all stages, the others through the slowest.
+    pub(super) fn cost_in(&self, pieces: f64, bytes: f64) -> f64 {
         // Half a piece more is rounded up to two.
         let stages = (self.0)(bytes / pieces, pieces >= 1.5);
         stages.iter().sum::<f64>() + (pieces - 1.0) * stages.iter().fold(0.0, |slowest: f64, &stage| slowest.max(stage))
