@@ -103,7 +103,7 @@ impl<'a> Rank<'a> {
         let rooms =
             twice(exchanges.iter().copied().flatten().map(|one| one.lengths().scratch).max().unwrap_or_default());
         let Part { division, position, peers } = &self.part;
-        let (leaders, peers) = (division.leaders.clone(), peers.as_deref().unwrap_or_default());
+        let (leaders, peers) = (division.leaders.iter().copied(), peers.as_deref().unwrap_or_default());
         let (first, rest) = (|slice: Slice| slice.part(0, 1), self.chunks() - 1);
         let mut published = Vec::new();
         for index in 0..=rest {
