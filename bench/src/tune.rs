@@ -11,7 +11,7 @@ use spmd_collectives::prelude::*;
 use spmd_collectives::price::{Model, Network};
 use spmd_collectives::schedule::Side;
 use spmd_collectives::table::{Rule, Table};
-use spmd_collectives::tune::{TRIED, candidates, groups};
+use spmd_collectives::tune::{TRIED, candidates, groups, groups_and_memory};
 use std::fmt::Write as _;
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ pub fn collectives(comm: &Communicator, sizes: &[usize], rounds: usize) -> Resul
         return Err("tune on the ranks of a job: rsrun -n 96 -hostfile hosts rsbench tune collectives".into());
     }
     let mut table = Table { network: network(comm)?, memory: Some(memory(comm)?), rules: Vec::new() };
-    let groups = groups(comm);
+    let groups = groups_and_memory(comm)?;
     let mut report = String::new();
     for collective in TRIED {
         let mut from = 0;
@@ -49,8 +49,9 @@ pub fn collectives(comm: &Communicator, sizes: &[usize], rounds: usize) -> Resul
                 let rule = trial.rule(&groups, from..=bytes, measured);
                 let _ = writeln!(
                     report,
-                    "{collective:<12} {bytes:>10}  {:<20} predicted {:>10.1} us, measured {:>10.1} us",
+                    "{collective:<12} {bytes:>10}  {:<20} chunks of {:>8} B  predicted {:>10.1} us, measured {:>10.1} us",
                     rule.algorithm,
+                    rule.chunk,
                     rule.predicted * 1e6,
                     measured * 1e6
                 );

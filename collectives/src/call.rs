@@ -6,7 +6,7 @@ use crate::execute::Execution;
 use crate::operators::Op;
 use crate::plan::{Plan, Plans, Wanted, Way};
 use crate::schedule::{Schedule, ScheduleError};
-use crate::shared::{self, Shared};
+use crate::shared::{self, Grouped, HopPlan, Shared};
 use spmd::Communicator;
 use spmd::comm;
 use spmd::element::{Element, Signature};
@@ -62,9 +62,7 @@ impl<'a> Call<'a> {
             Way::Shared(shared) => self.in_memory(shared, input, output, op),
             Way::Grouped(grouped, plan) => {
                 self.check_output::<T>(output)?;
-                let shown = self.shown(plan.mark, shared::IN_TWO_HOPS, op.map_or("", Op::name));
-                let done = grouped.run(self.comm, &plan, shown, input, output, op);
-                done.map_err(|source| self.failed::<T>(shared::IN_TWO_HOPS, source))
+                self.hop(grouped, &plan, input, output, op)
             }
             Way::Messages => {
                 let plan = self.plan(input, output, op)?;
@@ -148,7 +146,12 @@ impl<'a> Call<'a> {
         Plan::new(&self.wanted::<u8>(None), algorithm, schedule)
     }
 
-    fn wanted<T: Element>(&self, op: Option<&dyn Op<T>>) -> Wanted {
+    /// Makes the memory of ranks that share it, which the first blocking call of a communicator does, whatever it is.
+    pub(crate) fn make_memory<T: Element>(&self) -> Result<()> {
+        self.comm.attribute(|| Plans::new(self.comm)).way(self, self.wanted::<T>(None)).map(drop)
+    }
+
+    pub(crate) fn wanted<T: Element>(&self, op: Option<&dyn Op<T>>) -> Wanted {
         Wanted {
             collective: self.collective,
             operation: self.operation,
@@ -173,9 +176,27 @@ impl<'a> Call<'a> {
         self.comm.run(shown, &mut execution).map_err(|source| self.failed::<T>(plan.algorithm, source))
     }
 
+    /// The same in two hops, of which the inner one goes through memory.
+    pub(crate) fn hop<T: Element>(
+        &self,
+        grouped: &Grouped,
+        plan: &HopPlan,
+        input: &[T],
+        output: &mut [T],
+        op: Option<&dyn Op<T>>,
+    ) -> Result<()> {
+        let shown = self.shown(plan.mark, shared::IN_TWO_HOPS, op.map_or("", Op::name));
+        let done = grouped.run(self.comm, plan, shown, input, output, op);
+        done.map_err(|source| self.failed::<T>(shared::IN_TWO_HOPS, source))
+    }
+
+    /// What errors say of it.
+    pub(crate) fn at(&self, algorithm: &'static str, bytes: usize) -> Place {
+        Place { rank: self.comm.rank(), collective: self.operation, algorithm, bytes }
+    }
+
     pub(crate) fn failed<T: Element>(&self, algorithm: &'static str, source: spmd::Error) -> Error {
-        let bytes = self.elements.saturating_mul(size_of::<T>());
-        Error::of_runtime(self.comm.rank(), self.operation, algorithm, bytes, source)
+        self.at(algorithm, self.elements.saturating_mul(size_of::<T>())).failed(source)
     }
 
     /// The call as the ranks compare and show it.
@@ -206,6 +227,22 @@ impl<'a> Call<'a> {
     pub(crate) fn no_schedule(&self, source: ScheduleError) -> Error {
         let Call { comm, operation: collective, elements, .. } = *self;
         Error::Schedule { rank: comm.rank(), collective, elements, source }
+    }
+}
+
+/// What errors say of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    rank: usize,
+    collective: Operation,
+    algorithm: &'static str,
+    bytes: usize,
+}
+
+impl Place {
+    pub(crate) fn failed(self, source: spmd::Error) -> Error {
+        let Place { rank, collective, algorithm, bytes } = self;
+        Error::of_runtime(rank, collective, algorithm, bytes, source)
     }
 }
 

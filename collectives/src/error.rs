@@ -157,6 +157,12 @@ impl Error {
         bytes: usize,
         source: spmd::Error,
     ) -> Error {
+        // What was found out here while the call was under way says all by itself.
+        if let spmd::Error::Library(library) = &source
+            && let Some(own) = library.downcast_ref::<Error>()
+        {
+            return own.clone();
+        }
         match source {
             spmd::Error::CallMismatch { .. } => Error::Mismatch { rank, collective, source },
             source => Error::Runtime { rank, collective, algorithm, bytes, source },

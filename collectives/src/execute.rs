@@ -84,13 +84,14 @@ impl<P: Deref<Target = Plan>, I: AsRef<[T]>, O: AsRef<[T]> + AsMut<[T]>, F: Op<T
     fn begin(&mut self, port: &mut Port<'_>) -> Result<()> {
         while let Some(id) = self.progress.ready.pop_front() {
             let step = &self.plan.schedule.steps()[id as usize];
+            let label = self.plan.first_label + step.label;
             match step.action {
                 Action::Send { peer, .. } => {
-                    if port.send(id, self.plan.peer(peer), step.label, self.source(id))? {
+                    if port.send(id, self.plan.peer(peer), label, self.source(id))? {
                         self.complete(id);
                     }
                 }
-                Action::Receive { peer, .. } => port.receive(id, self.plan.peer(peer), step.label, self)?,
+                Action::Receive { peer, .. } => port.receive(id, self.plan.peer(peer), label, self)?,
                 Action::Reduce { .. } | Action::Copy { .. } => self.progress.local.push_back(id),
             }
         }

@@ -72,7 +72,7 @@ pub use collectives::Collectives;
 #[cfg(not(loom))]
 pub use error::{Error, Result};
 #[cfg(not(loom))]
-pub use owned::{NonBlockingCollectives, PersistentCollective, PersistentCollectives};
+pub use owned::{Blocks, NonBlockingCollectives, PersistentCollective, PersistentCollectives};
 #[cfg(not(loom))]
 pub use spmd::comm::CollectiveRequest;
 

@@ -70,6 +70,8 @@ pub(crate) struct Plan {
     pub(crate) mark: Signature,
     /// The ranks of the communicator that the schedule's ranks stand for; none where they are the same.
     pub(crate) peers: Vec<usize>,
+    /// Added to the labels of all messages: a call that does several plans keeps theirs apart.
+    pub(crate) first_label: u32,
 }
 
 impl Plan {
@@ -79,7 +81,7 @@ impl Plan {
 
     pub(crate) fn new(wanted: &Wanted, algorithm: &'static str, schedule: Schedule) -> Plan {
         let (order, mark) = (Order::new(&schedule), wanted.mark(algorithm));
-        Plan { algorithm, schedule, order, mark, peers: Vec::new() }
+        Plan { algorithm, schedule, order, mark, peers: Vec::new(), first_label: 0 }
     }
 }
 
@@ -172,6 +174,28 @@ impl Plans {
         let table = self.table.as_ref().map_err(Clone::clone)?;
         let plan = HopPlan::new(&wanted, algorithm.name, &shape, table, grouped.most(wanted.element_bytes));
         plan.map(Some).map_err(|source| call.no_schedule(source))
+    }
+
+    /// A plan in the memory of groups as it is told, for [`crate::tune`].
+    pub(crate) fn hop_plan_of(
+        &self,
+        call: &Call<'_>,
+        wanted: &Wanted,
+        name: &'static str,
+        shape: &Shape<'_>,
+        table: &Table,
+    ) -> Result<(&Grouped, HopPlan)> {
+        let grouped =
+            self.memory_of_groups(call)?.unwrap_or_else(|| unreachable!("{name} is legal for such groups only"));
+        let plan = HopPlan::new(wanted, name, shape, table, grouped.most(wanted.element_bytes));
+        Ok((grouped, plan.map_err(|source| call.no_schedule(source))?))
+    }
+
+    /// The groups, with memory if each of them has it. Collective.
+    pub(crate) fn groups_and_memory(&self, call: &Call<'_>) -> Result<Groups> {
+        let groups = self.groups.clone()?;
+        self.memory(call)?;
+        Ok(if self.memory_of_groups(call)?.is_some() { groups.with_memory() } else { groups })
     }
 
     /// The memory of each group, which the first blocking call makes where the ranks of a group are on one host, unless all
@@ -284,13 +308,18 @@ impl Plans {
         let (parameters, limited) = guard(collective, groups, table, parameters);
         let choice = Choice { parameters, ..choice };
         let is_told = !in_memory || choice.algorithm.name == IN_TWO_HOPS;
-        if comm.rank() == 0 && is_told && snapshot.get(keys::REPORT_EXPLAIN) != "off" {
-            // In memory the first ranks lead.
-            let leaders = match choice.algorithm.name == IN_TWO_HOPS {
-                true => String::new(),
-                false => leaders::explain(groups, parameters.leaders, |rank| comm.device_of(rank)),
-            };
-            eprintln!("{}", Explanation { request, choice, limited, leaders: &leaders });
+        let explain = snapshot.get(keys::REPORT_EXPLAIN);
+        if comm.rank() == 0 && is_told && explain != "off" {
+            let leaders = leaders::explain(groups, parameters.leaders, |rank| comm.device_of(rank));
+            let explanation = Explanation { request, choice, limited, leaders: &leaders };
+            if explain == "text" {
+                eprintln!("{explanation}");
+            } else {
+                comm.explain_choice(&explanation.entry()).map_err(|source| {
+                    let bytes = elements.saturating_mul(element_bytes);
+                    Error::of_runtime(comm.rank(), operation(collective), choice.algorithm.name, bytes, source)
+                })?;
+            }
         }
         Ok(choice)
     }
@@ -335,6 +364,44 @@ fn key(collective: Collective) -> Key<String> {
 mod tests {
     use super::*;
     use spmd::config::{Kind, keys};
+
+    #[test]
+    fn without_a_launcher_the_first_rank_writes_what_it_chooses_into_the_file() {
+        use crate::prelude::*;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ways.json");
+        spmd::local::Cluster::new(3)
+            .set("report.explain", path.to_str().unwrap())
+            .run(|world| {
+                let comm = world.communicator();
+                for _ in 0..2 {
+                    comm.all_gather(&[1_u16; 8]).unwrap();
+                    comm.duplicate().unwrap().all_gather(&[1_u16; 8]).unwrap();
+                }
+            })
+            .unwrap();
+        let ways: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!((&ways["rank"], &ways["size"]), (&0.into(), &3.into()));
+        let [entry] = &ways["collectives"].as_array().unwrap()[..] else { panic!("{ways:#}") };
+        assert_eq!(
+            (&entry["rank"], &entry["collective"], &entry["bytes"]),
+            (&0.into(), &"all_gather".into(), &16.into())
+        );
+        // A file that cannot be written any more is an error of the call.
+        let results = spmd::local::Cluster::new(2)
+            .set("report.explain", path.to_str().unwrap())
+            .run(|world| {
+                let comm = world.communicator();
+                comm.barrier().unwrap();
+                if comm.rank() == 0 {
+                    std::fs::remove_file(&path).unwrap();
+                    std::fs::create_dir(&path).unwrap();
+                }
+                comm.all_gather(&[1_u16]).map_err(|error| error.to_string())
+            })
+            .unwrap();
+        assert!(results[0].as_ref().unwrap_err().contains("ways.json (report.explain)"), "{results:?}");
+    }
 
     #[test]
     fn the_configuration_offers_exactly_the_algorithms_that_there_are() {

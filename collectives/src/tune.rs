@@ -7,12 +7,18 @@ use crate::algorithms::{Algorithm, Collective, Parameters, Shape};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::groups::Groups;
-use crate::operators::Sum;
+use crate::operators::{Op, Sum};
+use crate::plan::{Plan, Plans};
 use crate::prelude::Collectives as _;
+use crate::price::Network;
 use crate::select::{Request, SelectionError};
+use crate::shared::{Grouped, HopPlan, IN_TWO_HOPS};
 use crate::table::{OperatorClass, Rule, Table};
 use spmd::Communicator;
 use std::time::Instant;
+
+/// Bytes from which ways in memory are also tried in smaller chunks.
+const SMALLEST_QUARTERED: usize = 256 << 10;
 
 /// The collectives that are tried: those of which several algorithms are worth it on several hosts.
 pub const TRIED: [Collective; 3] = [Collective::Broadcast, Collective::Reduce, Collective::AllReduce];
@@ -21,6 +27,16 @@ pub const TRIED: [Collective; 3] = [Collective::Broadcast, Collective::Reduce, C
 #[must_use]
 pub fn groups(comm: &Communicator) -> Groups {
     crate::plan::groups(comm)
+}
+
+/// The same, and whether the ranks of each share memory in which two hops may work: where that is so the memory is made.
+/// Collective.
+///
+/// # Errors
+/// The configuration's groups are wrong, or a rank is lost.
+pub fn groups_and_memory(comm: &Communicator) -> Result<Groups> {
+    let call = Call::new::<f32>(comm, Collective::AllReduce, 0, 0);
+    comm.attribute(|| Plans::new(comm)).groups_and_memory(&call)
 }
 
 /// One way to do a collective on `f32`, with rank 0 as the root.
@@ -34,9 +50,13 @@ pub struct Trial {
     pub parameters: Parameters,
     /// Seconds that the cost formula gives.
     pub predicted: f64,
+    /// The network that it gives them for, by which leaders in memory choose how they exchange.
+    pub network: Network,
 }
 
-/// The ways that the cost formulas find best for so many bytes, the cheapest first, `most` at most.
+/// The ways that the cost formulas find best for so many bytes, the cheapest first, `most` at most; and where one of them works
+/// in memory, in several chunks, the same in chunks of a quarter: what these cost depends on processors, which the formulas do
+/// not know. `groups`: of [`groups_and_memory`], or ways in memory are none.
 #[must_use]
 pub fn candidates(collective: Collective, groups: &Groups, bytes: usize, table: &Table, most: usize) -> Vec<Trial> {
     let trial = |algorithm: &'static Algorithm| Trial {
@@ -44,12 +64,26 @@ pub fn candidates(collective: Collective, groups: &Groups, bytes: usize, table: 
         algorithm,
         parameters: algorithm.parameters(&table.network, groups, bytes / 4, 4),
         predicted: algorithm.cost(&table.network, groups, bytes),
+        network: table.network,
     };
     let legal = collective.algorithms().iter().filter(|algorithm| algorithm.forbidden(groups, true).is_none());
     let mut all: Vec<Trial> = legal.map(trial).collect();
     all.sort_by(|a, b| a.predicted.total_cmp(&b.predicted));
     all.truncate(most);
+    let in_memory = all.iter().find(|trial| trial.algorithm.name == IN_TWO_HOPS && bytes >= SMALLEST_QUARTERED);
+    let in_quarters = in_memory.map(|trial| {
+        let Parameters { segment, chunk, .. } = trial.parameters;
+        let chunk = chunk.div_ceil(4);
+        Trial { parameters: Parameters { chunk, segment: segment.min(chunk), ..trial.parameters }, ..*trial }
+    });
+    all.extend(in_quarters);
     all
+}
+
+/// How a trial is done.
+enum Way<'a> {
+    Messages(Plan),
+    Memory(&'a Grouped, HopPlan),
 }
 
 impl Trial {
@@ -59,7 +93,11 @@ impl Trial {
     /// The algorithm may not be used among these ranks, or a rank is lost.
     pub fn measure(&self, comm: &Communicator, bytes: usize, rounds: usize) -> Result<f64> {
         let Trial { collective, algorithm, parameters, .. } = *self;
-        let (rank, size, elements, groups) = (comm.rank(), comm.size(), bytes / 4, groups(comm));
+        let groups = match algorithm.name == IN_TWO_HOPS {
+            true => groups_and_memory(comm)?,
+            false => groups(comm),
+        };
+        let (rank, size, elements) = (comm.rank(), comm.size(), bytes / 4);
         let request = Request { collective, groups: &groups, elements, element_bytes: 4, commutative: true };
         if let Some(restriction) = algorithm.forbidden(request.groups, true) {
             let (name, legal) = (algorithm.name, String::new());
@@ -67,16 +105,29 @@ impl Trial {
         }
         let call = Call::new::<f32>(comm, collective, 0, elements);
         let shape = Shape { rank, size, root: 0, elements, groups: &groups, parameters };
-        let schedule = algorithm.schedule(&shape).map_err(|source| call.no_schedule(source))?;
-        let (input, output) = (schedule.lengths().input, schedule.lengths().output);
-        let plan = call.plan_of(algorithm.name, schedule);
+        let op = collective.reduces().then_some(&Sum as &dyn Op<f32>);
+        let plans = comm.attribute(|| Plans::new(comm));
+        let (way, input, output) = if algorithm.name == IN_TWO_HOPS {
+            let table = Table { network: self.network, ..Table::default() };
+            let (grouped, plan) = plans.hop_plan_of(&call, &call.wanted::<f32>(op), algorithm.name, &shape, &table)?;
+            let (takes, gets) = (collective == Collective::Reduce, collective != Collective::Reduce || rank == 0);
+            let of = |has: bool| if has { elements } else { 0 };
+            (Way::Memory(grouped, plan), of(takes), of(gets))
+        } else {
+            let schedule = algorithm.schedule(&shape).map_err(|source| call.no_schedule(source))?;
+            let lengths = schedule.lengths();
+            (Way::Messages(call.plan_of(algorithm.name, schedule)), lengths.input, lengths.output)
+        };
         let (input, mut output) = (vec![1.0_f32; input], vec![1.0_f32; output]);
         let mut times = Vec::with_capacity(rounds);
         // The first round makes connections.
         for round in 0..=rounds {
             comm.barrier()?;
             let begun = Instant::now();
-            call.follow(&plan, &input, &mut output, Some(&Sum))?;
+            match &way {
+                Way::Messages(plan) => call.follow(plan, &input, &mut output, op)?,
+                Way::Memory(grouped, plan) => call.hop(grouped, plan, &input, &mut output, op)?,
+            }
             let took = comm.all_gather(&[begun.elapsed().as_secs_f64()])?;
             if round > 0 {
                 times.push(took.into_iter().fold(0.0, f64::max));
@@ -89,7 +140,7 @@ impl Trial {
     /// The rule that says: so it is done, for these bytes.
     #[must_use]
     pub fn rule(&self, groups: &Groups, bytes: std::ops::RangeInclusive<usize>, measured: f64) -> Rule {
-        let Trial { collective, algorithm, parameters, predicted } = *self;
+        let Trial { collective, algorithm, parameters, predicted, .. } = *self;
         let of = |elements: usize| elements.saturating_mul(4).min(1 << 30);
         Rule {
             collective,
@@ -141,5 +192,49 @@ mod tests {
                 .all(|(a, b)| (&a.algorithm, &a.bytes, a.chunk) == (&b.algorithm, &b.bytes, b.chunk))
         );
         assert_eq!(found.len(), 9);
+    }
+
+    #[test]
+    fn ways_in_memory_are_tried_where_groups_have_memory_and_a_rule_for_one_decides() {
+        let table = Table::default();
+        let bytes = 1 << 20;
+        let rules = spmd::local::Cluster::new(6).hosts(2).run(|world| {
+            let comm = world.communicator();
+            assert!(!groups(&comm).share_memory());
+            let groups = groups_and_memory(&comm).unwrap();
+            let mut rules = Vec::new();
+            for collective in TRIED {
+                let all = candidates(collective, &groups, bytes, &table, 99);
+                let in_memory: Vec<Trial> =
+                    all.into_iter().filter(|trial| trial.algorithm.name == IN_TWO_HOPS).collect();
+                let [whole, quarter] = &in_memory[..] else { panic!("{in_memory:?}") };
+                assert_eq!(whole.parameters.chunk.div_ceil(4), quarter.parameters.chunk);
+                for trial in in_memory {
+                    let measured = trial.measure(&comm, bytes, 2).unwrap();
+                    assert!(measured > 0.0);
+                    rules.push(trial.rule(&groups, 0..=bytes, measured));
+                }
+            }
+            // What goes by messages takes no notice.
+            assert!(
+                candidates(Collective::Gather, &groups, bytes, &table, 99)
+                    .iter()
+                    .all(|one| one.algorithm.name != IN_TWO_HOPS)
+            );
+            rules
+        });
+        let rules = rules.unwrap().swap_remove(0);
+        assert_eq!(rules.len(), 2 * TRIED.len());
+        let chunk = rules.last().unwrap().chunk;
+        let text = Table { rules: rules.into_iter().rev().collect(), ..table }.to_string();
+        let ruled =
+            spmd::local::Cluster::new(6).hosts(2).set("collectives.table", &text.replace('\n', ";")).run(|world| {
+                let comm = world.communicator();
+                let mut data = vec![comm.rank(); bytes / 8];
+                comm.all_reduce(&mut data, Sum).unwrap();
+                assert_eq!(data, vec![15; bytes / 8]);
+                world.statistics().memory.collectives.calls
+            });
+        assert!(ruled.unwrap().iter().all(|calls| *calls > 0) && chunk > 0);
     }
 }

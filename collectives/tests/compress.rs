@@ -2,6 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "ranks and lengths of tests are small")]
 
+use spmd::bootstrap::node::Chosen;
 use spmd::local::Cluster;
 use spmd_collectives::Error;
 use spmd_collectives::compress::{Compressed, TopK, Traffic};
@@ -52,6 +53,33 @@ fn what_was_sent_and_what_remains_is_the_gradient_exactly() {
             }
         }
     }
+}
+
+#[test]
+fn ranks_nearest_to_devices_send_for_their_groups() {
+    let device = |rank: usize| Chosen {
+        name: "mlx5_0".into(),
+        pci: String::new(),
+        uuid: None,
+        distance: "as the test says".into(),
+        far: u32::from(rank % 3 != 1),
+    };
+    let devices = (0..6).map(|rank| Some(device(rank)));
+    let found = Cluster::new(6).hosts(2).devices(devices).run(|world| {
+        let comm = world.communicator();
+        let mut sum = Compressed::new(&comm, 1000, TopK { keep: 0.1, reuse: 1 }).unwrap();
+        let mut data = gradient(comm.rank(), 0, 1000);
+        sum.all_reduce(&mut data).unwrap();
+        (data, sum.residual().to_vec(), sum.traffic().sparse_steps)
+    });
+    let found = found.unwrap();
+    assert_eq!(found.iter().map(|(_, _, steps)| *steps).collect::<Vec<_>>(), [0, 1, 0, 0, 1, 0]);
+    let mut left: Vec<i64> = (0..1000).map(|index| (0..6).map(|rank| gradient(rank, 0, 1000)[index]).sum()).collect();
+    for (data, residual, _) in &found {
+        assert_eq!(*data, found[0].0);
+        left.iter_mut().zip(residual).for_each(|(left, kept)| *left -= kept);
+    }
+    assert_eq!(left, found[0].0);
 }
 
 #[test]

@@ -296,6 +296,31 @@ fn calls_that_do_not_fit_together_are_an_error_of_every_request() {
     }
 }
 
+#[test]
+fn lengths_that_are_told_once_do_not_mix_with_calls_that_tell_them_each_time() {
+    for transport in ["shm", "tcp"] {
+        let errors = Cluster::new(3)
+            .set("transport.allow", transport)
+            .set("collectives.check_after", "50ms")
+            .run(|world| {
+                let comm = world.communicator();
+                let ended = match comm.rank() {
+                    1 => comm.all_gather_v_init(vec![1u8; 3]).map(drop),
+                    _ => comm.all_gather_v(&[1u8; 2]).map(drop),
+                };
+                ended.and_then(|()| comm.barrier()).unwrap_err().to_string()
+            })
+            .unwrap();
+        for error in errors {
+            assert!(
+                error.contains("rank 1 calls all_gather_v of u8 (counts) at")
+                    && error.contains("calls all_gather_v of u8 (ring) at"),
+                "{error}"
+            );
+        }
+    }
+}
+
 /// The library's error in one of the runtime.
 fn of(error: &spmd::Error) -> Error {
     let spmd::Error::Library(library) = error else { panic!("{error}") };
@@ -309,6 +334,16 @@ fn wrong_arguments_are_an_error_of_the_start() {
         assert!(matches!(comm.ibroadcast(vec![1], 2), Err(Error::NoSuchRoot { root: 2, .. })));
         assert!(matches!(comm.iall_to_all(vec![1, 2, 3]), Err(Error::NotDivisible { given: 3, .. })));
         assert!(matches!(comm.gather_init(vec![1], 9), Err(Error::NoSuchRoot { root: 9, .. })));
+        assert!(matches!(comm.igather_v(vec![1], 3), Err(Error::NoSuchRoot { root: 3, .. })));
+        assert!(matches!(comm.scatter_v_init(Some((vec![1], vec![1, 0])), 3), Err(Error::NoSuchRoot { root: 3, .. })));
+        for counts in [vec![1, 1], vec![3], vec![1, 1, 1], vec![usize::MAX, 4]] {
+            let error = comm.iall_to_all_v(vec![1, 2, 3], counts.clone()).unwrap_err();
+            assert!(matches!(error, Error::Counts { size: 2, given: 3, .. }), "{counts:?}: {error}");
+            let error = comm.all_to_all_v_init(vec![1, 2, 3], counts.clone()).unwrap_err();
+            assert!(matches!(error, Error::Counts { size: 2, given: 3, .. }), "{counts:?}: {error}");
+        }
+        let missing = comm.iscatter_v::<u8>(None, comm.rank()).unwrap_err();
+        assert!(matches!(missing, Error::MissingAtRoot { buffer: "input", .. }), "{missing}");
         let text = comm.ireduce(vec![1], Sum, 7).unwrap_err().to_string();
         assert!(text.contains("reduce with root 7"), "{text}");
         comm.barrier().unwrap();

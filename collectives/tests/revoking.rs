@@ -2,9 +2,10 @@
 //! under way in the background, and started again and again.
 
 use spmd::local::Cluster;
-use spmd::{Communicator, Error, Result};
+use spmd::{Any, Communicator, Error, Result};
 use spmd_collectives::compress::{Compressed, TopK};
 use spmd_collectives::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 const SIZE: usize = 4;
@@ -112,6 +113,9 @@ fn calls_in_the_background_and_those_that_are_started_again() {
             }
             second.wait().map(drop)
         });
+        ends(comm, |part| part.iall_gather_v(vec![1_u8; 8])?.wait().map(drop));
+        ends(comm, |part| part.igather_v(vec![1_u8; 8], 0)?.wait().map(drop));
+        ends(comm, |part| Ok(part.all_to_all_v_init(vec![1_u8; 8], vec![2; SIZE]).map(drop)?));
         // A request that nobody waits for any more leaves nothing behind that would stop a rank from leaving.
         ends(comm, |part| Ok(part.iall_gather(vec![1_u32; 10]).map(drop)?));
         // Persistent ones have message spaces of their own.
@@ -147,4 +151,66 @@ fn sums_of_compressed_gradients() {
             assert_revoked(result, 2);
         }
     });
+}
+
+#[test]
+fn a_rank_that_hears_of_a_loss_because_its_sender_gives_up_shrinks_too() {
+    // Longer than what can be on its way.
+    const BYTES: usize = 64 << 20;
+    for transport in ["tcp", "shm"] {
+        let [has_begun, may_leave, has_failed, has_heard] = [const { AtomicBool::new(false) }; 4];
+        let wait_for = |flag: &AtomicBool| {
+            while !flag.load(SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let errors = Cluster::new(3)
+            .set("transport.allow", transport)
+            .run(|world| {
+                let comm = world.communicator();
+                let data = vec![1_u8; if comm.rank() == 0 { BYTES + (1 << 20) } else { 0 }];
+                // All are connected: rank 0 waits for nobody before its data.
+                comm.barrier().unwrap();
+                let error = match comm.rank() {
+                    0 => {
+                        let parts = comm.iscatter_v(Some((data, vec![0, BYTES, 1 << 20])), 0).unwrap();
+                        let parts = parts.test().unwrap().expect_err("nobody receives");
+                        has_begun.store(true, SeqCst);
+                        let error = parts.wait().unwrap_err();
+                        has_failed.store(true, SeqCst);
+                        // What it has to say goes out, and it revokes nothing before rank 1 has heard that.
+                        while !has_heard.load(SeqCst) {
+                            let _ = comm.iprobe(Any, Any);
+                        }
+                        error
+                    }
+                    1 => {
+                        wait_for(&has_begun);
+                        // Its message begins to come, and then it is away from the library while rank 0 hears of rank 2.
+                        let mut part = comm.iscatter_v::<u8>(None, 0).unwrap();
+                        for _ in 0..5 {
+                            part = part.test().unwrap().expect_err("it is longer than what can be on its way");
+                        }
+                        may_leave.store(true, SeqCst);
+                        wait_for(&has_failed);
+                        let error = part.wait().unwrap_err();
+                        has_heard.store(true, SeqCst);
+                        error
+                    }
+                    _ => {
+                        wait_for(&may_leave);
+                        return String::new();
+                    }
+                };
+                assert!(error.is_loss(), "{error}");
+                let left = comm.shrink().unwrap();
+                let mut sum = [left.rank() + 1];
+                left.all_reduce(&mut sum, Sum).unwrap();
+                assert_eq!((left.size(), sum), (2, [3]));
+                error.to_string()
+            })
+            .unwrap();
+        assert!(errors[0].contains("rank 2") && errors[0].contains("has dropped its World"), "{transport}: {errors:?}");
+        assert!(errors[1].contains("rank 0 gave up a message"), "{transport}: {errors:?}");
+    }
 }

@@ -27,6 +27,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             comm.send_receive(&[world.rank() as u64], right, 1, &mut got, left, 1)?;
             println!("rank {} of {} heard {}", comm.rank(), comm.size(), got[0]);
         }
+        ("collectives", rank) => {
+            // Among all, one of them twice, and among those with even and with odd numbers.
+            let comm = world.communicator();
+            for _ in 0..2 {
+                comm.all_gather(&[rank as u64; 100])?;
+            }
+            comm.gather(&[1_u8; 10], 0)?;
+            let half = comm.split(Some(if rank % 2 == 0 { 0 } else { 1 }), 0)?;
+            half.ok_or("every rank has a half")?.all_gather(&[1_u32; 3])?;
+        }
         ("placement", _) => {
             let placement = world.placement();
             println!("rank {} runs on {:?} {:?}", world.rank(), placement.cpus, placement.nic);

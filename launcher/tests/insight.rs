@@ -36,6 +36,39 @@ fn rank_0_explains_which_way_messages_take() {
 }
 
 #[test]
+fn what_collectives_choose_is_said_in_words_or_in_the_file() {
+    let place = Place::new();
+    let forced = ["--set", "collectives.gather=linear"];
+    let ended = run(&place, &["--explain", forced[0], forced[1]], "4", "collectives").success();
+    assert_eq!(ended.stderr.matches("all_gather of 800 B among 4 ranks: ").count(), 1, "{}", ended.stderr);
+    let ended = run(&place, &["--explain=ways.json", forced[0], forced[1]], "4", "collectives").success();
+    assert!(!ended.stderr.contains("all_gather"), "{}", ended.stderr);
+    let explanation = json(&place, "ways.json");
+    assert_eq!(explanation["peers"][1]["transport"], "shm");
+    let said = explanation["collectives"].as_array().unwrap();
+    let find = |rank: usize, collective: &str, ranks: usize| {
+        let is_it =
+            |entry: &&Value| entry["rank"] == rank && entry["collective"] == collective && entry["ranks"] == ranks;
+        said.iter().find(is_it).unwrap_or_else(|| panic!("{rank}, {collective}, {ranks}: {explanation:#}"))
+    };
+    let all = find(0, "all_gather", 4);
+    assert_eq!((&all["bytes"], &all["element_bytes"], &all["why"]), (&800.into(), &8.into(), &"formula".into()));
+    assert!(all["predicted_seconds"].as_f64().unwrap() > 0.0, "{all}");
+    let gather = find(0, "gather", 4);
+    assert_eq!((&gather["algorithm"], &gather["why"]), (&"linear".into(), &"configuration".into()));
+    assert_eq!(
+        (&gather["leaders"], &gather["measured_seconds"], &gather["limited"]),
+        (&Value::Null, &Value::Null, &Value::Null)
+    );
+    // The first rank of each half says it, which is rank 1 of all in one of them.
+    assert_eq!((&find(0, "all_gather", 2)["bytes"], &find(1, "all_gather", 2)["bytes"]), (&12.into(), &12.into()));
+    assert_eq!(said.len(), 4, "each kind of call once: {explanation:#}");
+    // Ranks that call none.
+    run(&place, &["--explain=ways.json"], "2", "sum").success();
+    assert_eq!(json(&place, "ways.json")["collectives"], Value::Array(Vec::new()));
+}
+
+#[test]
 fn statistics_of_all_ranks_are_a_table_at_the_end_and_nothing_is_said_unasked() {
     let place = Place::new();
     let ended = run(&place, &["--stats"], "4", "sum").success();

@@ -228,6 +228,15 @@ pub enum Error {
         /// How long it was waited for.
         waited: std::time::Duration,
     },
+    /// The peer began to send a message and will not send the rest: the call that sent it has ended there by an error, mostly
+    /// because the peer has heard of a loss or of a call that does not fit before this rank.
+    #[error(
+        "rank {peer} gave up a message to this rank that was under way: the call that sent it has failed there, and its error says why"
+    )]
+    GaveUp {
+        /// The peer's rank in the world.
+        peer: usize,
+    },
     /// Another rank or thread of this job has failed.
     #[error("the job is ending: {reason}")]
     Aborted {
@@ -256,8 +265,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether it says that ranks are lost or have left, or that another rank has found that and revoked the communicator:
-    /// those that are left can go on with what [`Communicator::shrink`](crate::Communicator::shrink) gives. Looks into
+    /// Whether it says that ranks are lost or have left, or that another rank has found that and revoked the communicator or
+    /// given up what it was sending: those that are left can go on with what [`Communicator::shrink`](crate::Communicator::shrink) gives. Looks into
     /// errors of libraries, too.
     #[must_use]
     pub fn is_loss(&self) -> bool {
@@ -266,6 +275,7 @@ impl Error {
             | Error::Link { .. }
             | Error::PeerFinished { .. }
             | Error::NobodyLeft { .. }
+            | Error::GaveUp { .. }
             | Error::Revoked { .. } => true,
             Error::Library(error) => {
                 let first: &(dyn std::error::Error + 'static) = &**error;

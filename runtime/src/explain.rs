@@ -11,6 +11,7 @@ use crate::{
     transport::choice::Choice,
 };
 use serde::Serialize;
+use serde_json::Value;
 use std::fmt;
 
 #[cfg(test)]
@@ -182,6 +183,18 @@ impl Explanation {
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_else(|error| unreachable!("plain numbers and texts: {error}"))
     }
+}
+
+/// What [`Explanation::to_json`] gives, with what libraries have said of their choices for kinds of calls, each an object,
+/// under `collectives`.
+#[must_use]
+pub fn with_collectives(explanation: &str, said: &[String]) -> String {
+    let value = |json: &str| serde_json::from_str(json).unwrap_or_else(|_| Value::String(json.to_owned()));
+    let mut all = value(explanation);
+    if let Value::Object(all) = &mut all {
+        all.insert("collectives".to_owned(), said.iter().map(|entry| value(entry)).collect());
+    }
+    format!("{all:#}")
 }
 
 impl fmt::Display for Explanation {

@@ -336,6 +336,56 @@ fn buffers_are_at_the_same_offset_everywhere_and_zero_also_when_used_again() {
     });
 }
 
+#[test]
+fn clones_and_slices_of_a_buffer_that_is_given_back_are_of_no_use_and_change_nothing() {
+    on_every_transport(2, |world| {
+        let comm = world.communicator();
+        let heap = SymmetricHeap::new(&comm, 1 << 16)?;
+        let _first = heap.alloc::<u64>(3)?;
+        let buffer = heap.alloc::<u64>(100)?;
+        let (clone, part, offset) = (buffer.clone(), buffer.slice(10..), buffer.offset());
+        clone.put(&[1], 1)?;
+        heap.free(buffer)?;
+        // The same place is another's now.
+        let next = heap.alloc::<u64>(100)?;
+        assert_eq!(next.offset(), offset);
+        next.write(&[5; 100])?;
+        barrier(&comm, &heap)?;
+        let other = 1 - comm.rank();
+        let mut words = [0; 4];
+        for stale in [&clone, &part, &part.slice(1..5), &clone.clone()] {
+            let refused = [
+                ("HeapBuffer::put", stale.put(&[7], other)),
+                ("HeapBuffer::put", stale.put_signal(&[7], other, &next, 0, SignalOp::Set(7))),
+                ("HeapBuffer::put_own", stale.put_own(other)),
+                ("HeapBuffer::get", stale.get(&mut words, other)),
+                ("HeapBuffer::write", stale.write(&[7])),
+                ("HeapBuffer::read", stale.read(&mut words)),
+                ("HeapBuffer::signal", stale.signal(0, SignalOp::Set(7), other)),
+                ("HeapBuffer::set", stale.set(0, 7, other)),
+                ("HeapBuffer::fetch", stale.fetch(0, other).map(drop)),
+                ("HeapBuffer::wait_signal", stale.wait_signal(0, Compare::Equal(5), LONG).map(drop)),
+                ("send_buffer", comm.send_buffer(stale, other, 1)),
+                ("recv_buffer", comm.recv_buffer(stale, other, 1).map(drop)),
+            ];
+            for (operation, result) in refused {
+                let error = result.unwrap_err().to_string();
+                let buffer = format!("the buffer of 800 bytes at offset {offset} has been given back");
+                assert!(error.contains(operation) && error.contains(&buffer), "{error}");
+            }
+        }
+        barrier(&comm, &heap)?;
+        assert_eq!((next.to_vec(), words), (vec![5; 100], [0; 4]));
+        // It cannot give back the one that has its place.
+        let error = heap.free(clone).unwrap_err();
+        assert!(error.to_string().contains("has been given back"), "{error}");
+        next.put(&[6], other)?;
+        barrier(&comm, &heap)?;
+        assert_eq!(next.to_vec()[..2], [6, 5]);
+        heap.free(next)
+    });
+}
+
 /// No `quiet` and no barrier: giving a buffer back is both.
 #[test]
 fn what_was_put_into_a_buffer_that_is_given_back_is_never_in_the_next_one() {

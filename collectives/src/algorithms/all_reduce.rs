@@ -124,7 +124,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: in_memory::NAME,
         restrictions: &[Restriction::TwoLevels, Restriction::CommutativeUnlessRuns, Restriction::SharedGroups],
         source: in_memory::SOURCE,
-        pieces: in_memory::pieces,
+        pieces: |model, load| in_memory::pieces(model, load, ring_segments),
         cost: |model, load| in_memory::stages(model, load, cheapest_between).cost(load.bytes),
         build: in_memory::build,
     },

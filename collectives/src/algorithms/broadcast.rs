@@ -97,8 +97,10 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: in_memory::NAME,
         restrictions: &[Restriction::TwoLevels, Restriction::SharedGroups],
         source: in_memory::SOURCE,
-        pieces: in_memory::pieces,
-        cost: |model, load| in_memory::stages(model, load, tree_cost).cost(load.bytes),
+        pieces: |model, load| in_memory::pieces(model, load, segments),
+        cost: |model, load| {
+            in_memory::cost_one_way(model, load, [0.0, 1.0], tree_cost, |model, segment| model.message(segment))
+        },
         build: in_memory::build,
     },
 ];

@@ -3,7 +3,8 @@
 //! There is no schedule: what is done is in `shared`, written directly, and proved by loom and by tests instead of by the
 //! checker. Between the groups leaders follow the schedule of one of the other algorithms.
 
-use super::{Load, Pieces, Pipeline, Shape};
+use super::broadcast::segments;
+use super::{Algorithm, Collective, Load, Pieces, Pipeline, Shape};
 use crate::price::Model;
 use crate::schedule::{Schedule, ScheduleError};
 
@@ -21,7 +22,7 @@ pub(super) const SOURCE: &str = "Luo et al.: HAN, 2020, with Jain et al.: Framew
 pub(super) fn stages(
     model: &Model,
     load: &Load<'_>,
-    between: fn(&Model, &Load<'_>) -> f64,
+    between: impl Fn(&Model, &Load<'_>) -> f64,
 ) -> Pipeline<impl Fn(f64, bool) -> [f64; 3]> {
     let (model, load, leaders, others) = (*model, *load, load.of_leaders(), load.width - 1.0);
     Pipeline(move |bytes, _| {
@@ -40,13 +41,89 @@ pub(super) fn stages(
     })
 }
 
-/// Chunks as large as there is room: each costs every rank turns of its processor, whatever its length. With 8 ranks on each
-/// of three hosts an all-reduce of 256 KiB took 4.3 ms in one chunk and 5.9 ms in four, one of 4 MiB 55 ms in chunks of 1 MiB
-/// and 80 ms in chunks of 64 KiB (one turn, two busy cores for all).
-pub(super) fn pieces(_: &Model, load: &Load<'_>) -> Pieces {
-    Pieces::alike((load.bytes / CHUNK as f64).max(1.0))
+/// What goes one way only, from or to the root: along a tree of the leaders, or along a chain, which is filled once, whatever
+/// the number of chunks: a leader begins with the next one when it has passed on the last segment of this one. `inside`: which
+/// of the first and of the last stage there are; `one`: of a segment, at each leader.
+pub(super) fn cost_one_way(
+    model: &Model,
+    load: &Load<'_>,
+    inside: [f64; 2],
+    tree: fn(&Model, &Load<'_>) -> f64,
+    one: fn(&Model, f64) -> f64,
+) -> f64 {
+    let leaders = load.of_leaders();
+    let segment = load.bytes / segments(model, &leaders);
+    let (first, next) = (leaders.neighbours(model, segment), one(model, segment) - model.latency);
+    let only = |stages: [f64; 3]| [inside[0] * stages[0], stages[1], inside[1] * stages[2]];
+    let along_tree = stages(model, load, tree);
+    let along_tree = Pipeline(|bytes, is_cut| only((along_tree.0)(bytes, is_cut)));
+    let along_chain = stages(model, load, |_, load| load.bytes / segment.max(f64::MIN_POSITIVE) * next);
+    let along_chain = Pipeline(|bytes, is_cut| only((along_chain.0)(bytes, is_cut)));
+    (first - next + along_chain.cost_in(chunks(load.bytes), load.bytes)).min(along_tree.cost(load.bytes))
+}
+
+/// In how many chunks so many bytes go.
+fn chunks(bytes: f64) -> f64 {
+    (bytes / CHUNK as f64).ceil().max(1.0)
+}
+
+/// Chunks as large as there is room; between the groups in `segments`.
+///
+/// K chunks take the slowest stage K times, which costs `(K - 1) alpha_m` more than one, and save `(1 - 1 / K)` of what the
+/// others take. Where links are slow, that is the time inside, of which there is little to save: with 96 ranks on 12 hosts of
+/// 100 Mbit/s 25 of 700 ms for 4 MiB, and another chunk costs 8 ms, the latencies of a ring. Where they are fast, each
+/// chunk costs every rank turns of its processor, which no constant tells. Either way large ones are the faster: 780 ms in
+/// chunks of 1 MiB, 820 in halves there; and on three hosts of 8 ranks 40 ms in chunks of 1 MiB, 45, 55 and 72 in chunks of
+/// 256, 128 and 64 KiB (two processors for all ranks). What travels in short pieces is what has to: a block of a ring that is
+/// longer than what leaves at once is announced first, and whoever is to answer has to get a processor. Unsegmented, 4 MiB
+/// took 990 ms there, and 48 here.
+pub(super) fn pieces(model: &Model, load: &Load<'_>, segments: fn(&Model, &Load<'_>) -> f64) -> Pieces {
+    let chunks = chunks(load.bytes);
+    Pieces { segments: segments(model, &load.of_leaders()).max(chunks), chunks }
+}
+
+/// The form of an algorithm of leaders in which a chunk travels in segments, where it has one.
+pub(crate) fn in_segments(collective: Collective, algorithm: &Algorithm) -> Option<&'static Algorithm> {
+    let name = match algorithm.name {
+        "ring" | "segmented_ring" => "segmented_ring",
+        "chain" => "chain",
+        _ => return None,
+    };
+    collective.algorithms().iter().find(|row| row.name == name)
 }
 
 pub(super) fn build(_: &Shape<'_>) -> Result<Schedule, ScheduleError> {
     Err(ScheduleError::InMemory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::groups::Groups;
+    use crate::price::Network;
+
+    /// Bytes of a chunk and of a segment of an all-reduce.
+    fn pieces_on(between: Model, groups: &Groups, bytes: usize) -> (usize, usize) {
+        let all = Collective::AllReduce.algorithms();
+        let row = all.iter().find(|row| row.name == NAME).unwrap();
+        let found = row.parameters(&Network { between, ..Network::ASSUMED }, groups, bytes / 4, 4);
+        (4 * found.chunk, 4 * found.segment)
+    }
+
+    #[test]
+    fn chunks_are_large_and_segments_take_a_link_four_times_what_a_message_costs() {
+        let groups = Groups::every(96, 8).with_memory();
+        // 100 Mbit/s, 134 us, and 223 us a message.
+        let slow = Model { latency: 134e-6, overhead: 223e-6, per_byte: 85.5e-9, per_byte_reduced: 3e-10 };
+        let (chunk, segment) = pieces_on(slow, &groups, 4 << 20);
+        assert!(chunk == CHUNK && (15_000..18_000).contains(&segment), "{chunk} {segment}");
+        let fast = Model { latency: 20e-6, overhead: 2e-6, per_byte: 8e-10, per_byte_reduced: 1e-10 };
+        let (chunk, segment) = pieces_on(fast, &Groups::every(24, 8).with_memory(), 4 << 20);
+        assert!(chunk == CHUNK && (100_000..120_000).contains(&segment), "{chunk} {segment}");
+        // On the fastest links no block is cut.
+        let fastest = Model { latency: 2e-6, overhead: 3e-7, per_byte: 4e-11, per_byte_reduced: 1e-10 };
+        assert_eq!(pieces_on(fastest, &groups, 1 << 20), (CHUNK, 4 * (CHUNK / 4).div_ceil(12)));
+        let (chunk, _) = pieces_on(slow, &groups, (1 << 20) + 4);
+        assert_eq!(chunk, (1 << 19) + 4, "two of the same length, not a large one and a rest");
+    }
 }

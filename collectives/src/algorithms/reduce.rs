@@ -87,8 +87,12 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         name: in_memory::NAME,
         restrictions: &[Restriction::TwoLevels, Restriction::CommutativeUnlessRuns, Restriction::SharedGroups],
         source: in_memory::SOURCE,
-        pieces: in_memory::pieces,
-        cost: |model, load| in_memory::stages(model, load, tree_cost).cost(load.bytes),
+        pieces: |model, load| in_memory::pieces(model, load, broadcast::segments),
+        cost: |model, load| {
+            in_memory::cost_one_way(model, load, [1.0, 0.0], tree_cost, |model, segment| {
+                model.message(segment) + model.reduction(segment)
+            })
+        },
         build: in_memory::build,
     },
 ];

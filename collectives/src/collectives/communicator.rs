@@ -134,18 +134,20 @@ impl Collectives for Communicator {
     }
 
     fn gather_v<T: Element>(&self, data: &[T], root: usize) -> Result<Option<(Vec<T>, Vec<usize>)>> {
-        varied::gather_v(self, data, root)
+        let here = self.rank() == root;
+        varied::gather_v(self, data, root).run().map(|results| here.then_some(results))
     }
 
     fn scatter_v<T: Element>(&self, data: Option<(&[T], &[usize])>, root: usize) -> Result<Vec<T>> {
-        varied::scatter_v(self, data, root)
+        let data = data.map(|(data, counts)| (data, counts.to_vec()));
+        Ok(varied::scatter_v(self, data, root)?.run()?.0)
     }
 
     fn all_gather_v<T: Element>(&self, data: &[T]) -> Result<(Vec<T>, Vec<usize>)> {
-        varied::all_gather_v(self, data)
+        varied::all_gather_v(self, data).run()
     }
 
     fn all_to_all_v<T: Element>(&self, data: &[T], counts: &[usize]) -> Result<(Vec<T>, Vec<usize>)> {
-        varied::all_to_all_v(self, data, counts)
+        varied::all_to_all_v(self, data, counts.to_vec())?.run()
     }
 }

@@ -61,8 +61,9 @@ impl Default for TopK {
 #[derive(Debug)]
 pub struct Compressed<T> {
     length: usize,
-    /// The ranks of this rank's group; the first leads.
+    /// The ranks of this rank's group, and which of them leads.
     inside: Communicator,
+    leader: usize,
     /// The leaders of all groups, on each of them.
     leaders: Option<Communicator>,
     /// There is more than one group.
@@ -112,10 +113,11 @@ impl<T: Gradient> Compressed<T> {
         let Some(inside) = split(Some(group))? else {
             unreachable!("whoever gives a colour gets a communicator");
         };
-        let leaders = split((inside.rank() == 0).then_some(0))?;
+        let leader = groups.lead(group, 0);
+        let leaders = split((inside.rank() == leader).then_some(0))?;
         let residual = if leaders.is_some() { bytemuck::zeroed_vec(length) } else { Vec::new() };
         let (is_divided, traffic) = (groups.count() > 1, Traffic::default());
-        Ok(Compressed { length, inside, leaders, is_divided, residual, threshold, traffic })
+        Ok(Compressed { length, inside, leader, leaders, is_divided, residual, threshold, traffic })
     }
 
     /// Adds up the gradients of all ranks, as far as the groups send theirs now; all ranks get the same bits. The sum of
@@ -134,12 +136,12 @@ impl<T: Gradient> Compressed<T> {
         if !self.is_divided {
             return self.inside.all_reduce(gradient, Sum);
         }
-        let sum = self.inside.reduce(gradient, Sum, 0)?;
+        let sum = self.inside.reduce(gradient, Sum, self.leader)?;
         if let (Some(leaders), Some(sum)) = (self.leaders.clone(), sum) {
             Sum.apply(&mut self.residual, &sum, Side::Right);
             self.between(&leaders, gradient)?;
         }
-        self.inside.broadcast(gradient, 0)
+        self.inside.broadcast(gradient, self.leader)
     }
 
     /// Sends what is large enough to the other leaders, and adds up what all of them send.

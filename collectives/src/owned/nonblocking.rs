@@ -1,11 +1,14 @@
 //! Collectives that are started and waited for later.
 
-use super::prepare;
+use super::{Blocks, prepare};
 #[cfg(doc)]
 use crate::collectives::Collectives;
 use crate::collectives::sealed::Sealed;
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 use crate::operators::Op;
+use crate::varied;
 use spmd::Communicator;
 use spmd::comm::CollectiveRequest;
 use spmd::element::Element;
@@ -135,6 +138,51 @@ pub trait NonBlockingCollectives: Sealed {
         data: Vec<T>,
         op: impl Op<T> + Send + 'static,
     ) -> Result<CollectiveRequest<Option<Vec<T>>>>;
+
+    /// Gives rank `root` the data of all ranks and how many elements each gave, the others `None`:
+    /// [`Collectives::gather_v`]. The ranks tell their lengths on the way.
+    ///
+    /// ```
+    /// use spmd_collectives::prelude::*;
+    ///
+    /// let results = spmd::local::run(3, |world| {
+    ///     let comm = world.communicator();
+    ///     let all = comm.igather_v(vec![comm.rank(); comm.rank()], 0).unwrap();
+    ///     // … compute …
+    ///     all.wait().unwrap()
+    /// });
+    /// assert_eq!(results, [Some((vec![1, 2, 2], vec![0, 1, 2])), None, None]);
+    /// ```
+    ///
+    /// # Errors
+    /// See [`NonBlockingCollectives`].
+    #[track_caller]
+    fn igather_v<T: Element>(&self, data: Vec<T>, root: usize) -> Result<CollectiveRequest<Option<Blocks<T>>>>;
+
+    /// Gives each rank its block of the data of rank `root`, which alone gives data and how many elements of it each rank
+    /// gets: [`Collectives::scatter_v`].
+    ///
+    /// # Errors
+    /// See [`NonBlockingCollectives`]; [`Error::Counts`] at the root when there is not one count for each rank, or their
+    /// sum is not the length of the data.
+    #[track_caller]
+    fn iscatter_v<T: Element>(&self, data: Option<Blocks<T>>, root: usize) -> Result<CollectiveRequest<Vec<T>>>;
+
+    /// Gives the data of all ranks and how many elements each gave: [`Collectives::all_gather_v`].
+    ///
+    /// # Errors
+    /// See [`NonBlockingCollectives`].
+    #[track_caller]
+    fn iall_gather_v<T: Element>(&self, data: Vec<T>) -> Result<CollectiveRequest<Blocks<T>>>;
+
+    /// Sends `counts[j]` elements to each rank j, and gives the blocks from all ranks and how many elements each has:
+    /// [`Collectives::all_to_all_v`].
+    ///
+    /// # Errors
+    /// See [`NonBlockingCollectives`]; [`Error::Counts`] when there is not one count for each rank, or their sum is not the
+    /// length of the data.
+    #[track_caller]
+    fn iall_to_all_v<T: Element>(&self, data: Vec<T>, counts: Vec<usize>) -> Result<CollectiveRequest<Blocks<T>>>;
 }
 
 impl NonBlockingCollectives for Communicator {
@@ -205,5 +253,22 @@ impl NonBlockingCollectives for Communicator {
     ) -> Result<CollectiveRequest<Option<Vec<T>>>> {
         let any = self.rank() > 0;
         prepare::exscan(self, data, Box::new(op))?.start(self, move |done| any.then_some(done.output))
+    }
+
+    fn igather_v<T: Element>(&self, data: Vec<T>, root: usize) -> Result<CollectiveRequest<Option<Blocks<T>>>> {
+        let here = self.rank() == root;
+        varied::gather_v(self, data, root).start(move |all, counts| here.then_some((all, counts)))
+    }
+
+    fn iscatter_v<T: Element>(&self, data: Option<Blocks<T>>, root: usize) -> Result<CollectiveRequest<Vec<T>>> {
+        varied::scatter_v(self, data, root)?.start(|block, _| block)
+    }
+
+    fn iall_gather_v<T: Element>(&self, data: Vec<T>) -> Result<CollectiveRequest<Blocks<T>>> {
+        varied::all_gather_v(self, data).start(|all, counts| (all, counts))
+    }
+
+    fn iall_to_all_v<T: Element>(&self, data: Vec<T>, counts: Vec<usize>) -> Result<CollectiveRequest<Blocks<T>>> {
+        varied::all_to_all_v(self, data, counts)?.start(|received, counts| (received, counts))
     }
 }

@@ -40,8 +40,8 @@ pub(super) trait Between<T>: Company {
 /// How a call is done in this rank's group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
-    /// Positions of the leaders in the group.
-    pub(crate) leaders: Range<usize>,
+    /// Positions of the leaders in the group, in the order of their shares.
+    pub(crate) leaders: Vec<usize>,
     /// Elements of a chunk.
     pub(crate) chunk: usize,
 }
@@ -58,13 +58,9 @@ impl Division {
 
     /// The share of leader `position` in a chunk of so many elements; none if it is no leader.
     pub(crate) fn share(&self, position: usize, elements: usize) -> Range<usize> {
-        match self.leaders.contains(&position) {
-            true => {
-                let shares = Blocks::new(Slice::output(0, elements), self.leaders.len());
-                shares.block(position - self.leaders.start).range()
-            }
-            false => 0..0,
-        }
+        let turn = self.leaders.iter().position(|leader| *leader == position);
+        let shares = Blocks::new(Slice::output(0, elements), self.leaders.len());
+        turn.map_or(0..0, |turn| shares.block(turn).range())
     }
 }
 
@@ -116,7 +112,9 @@ impl<M: RoomMemory> Hops<M> {
         mut data: Data<'_, T>,
         op: Option<&dyn Op<T>>,
     ) -> Result<(), B::Error> {
-        debug_assert!(division.chunk <= self.most(size_of::<T>()) && division.leaders.end <= self.size);
+        debug_assert!(
+            division.chunk <= self.most(size_of::<T>()) && division.leaders.iter().all(|leader| *leader < self.size)
+        );
         counts.calls += 1;
         self.room.store(self.position, ENTERED, 0, counts.calls, Ordering::Relaxed);
         let number = division.chunks(data.length());
@@ -223,7 +221,7 @@ impl<M: RoomMemory, T: Element> Call<'_, M, T> {
         room.store(position, MARKS, Self::turn(step), self.mark, Ordering::Relaxed);
         let before = room.increment(0, CAME, Self::turn(step), Ordering::AcqRel);
         match before + 1 == self.all(step) {
-            true => company.wake(self.division.leaders.clone()),
+            true => self.division.leaders.iter().try_for_each(|leader| company.wake(*leader..*leader + 1)),
             false => Ok(()),
         }
     }
@@ -326,7 +324,7 @@ impl<M: RoomMemory, T: Element> Call<'_, M, T> {
             Data::From(root, _) if *root == hops.position => {}
             Data::Both(data) | Data::From(_, data) => {
                 let chunk = &mut data[range];
-                for leader in self.division.leaders.clone() {
+                for leader in self.division.leaders.iter().copied() {
                     let share = self.division.share(leader, chunk.len());
                     match leader == hops.position {
                         true => chunk[share].copy_from_slice(own),

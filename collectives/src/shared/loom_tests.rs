@@ -344,7 +344,7 @@ fn hop_all_reduces(ranks: usize, leaders: usize, lengths: &'static [usize]) -> i
         let rank = view.own;
         let hops = Hops::new(view, rank, ranks, HOP_CHUNK);
         let (mut counts, mut company) = (HopCounts::default(), Lone { others, under_way: None });
-        let division = Division { leaders: 0..leaders, chunk: HOP_CHUNK };
+        let division = Division { leaders: (0..leaders).collect(), chunk: HOP_CHUNK };
         for (call, length) in lengths.iter().enumerate() {
             let mut data: Vec<u8> = (0..*length).map(|index| value(rank, call, index)).collect();
             hops.run(&mut counts, &mut company, 7, &division, Data::Both(&mut data), Some(&sum())).unwrap();
@@ -379,7 +379,7 @@ fn broadcasts_and_reduces_in_two_hops() {
         let (mut counts, mut company) = (HopCounts::default(), Lone { others, under_way: None });
         for (call, length) in [1, 9].into_iter().enumerate() {
             // The root is the second rank, which then leads its group.
-            let division = Division { leaders: 1..2, chunk: HOP_CHUNK };
+            let division = Division { leaders: vec![1], chunk: HOP_CHUNK };
             let own: Vec<u8> = (0..length).map(|index| value(rank, call, index)).collect();
             let mut data = own.clone();
             hops.run(&mut counts, &mut company, 7, &division, Data::From(1, &mut data), None).unwrap();

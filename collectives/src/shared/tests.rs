@@ -218,6 +218,71 @@ fn two_hops_between_hosts_go_through_the_memory_of_each_without_being_asked_for(
 }
 
 #[test]
+fn on_hosts_in_racks_two_hops_through_memory_are_right_and_the_same_as_flat() {
+    // Hosts of two or three ranks over sockets, racks of two hosts or of unequal size; three levels on one host.
+    for (ranks, hosts, levels) in [(12, 6, "host,2"), (12, 6, "host,4"), (9, 3, "host,2"), (12, 1, "2,3")] {
+        for (leaders, chunk) in [("1", "0"), ("2", "4000")] {
+            let levels =
+                [("collectives.groups", levels), ("collectives.leaders", leaders), ("collectives.chunk_bytes", chunk)];
+            let set: Vec<_> = HOPS.into_iter().chain(levels).collect();
+            in_groups(ranks, hosts, &set, |comm| {
+                let groups = crate::tune::groups_and_memory(comm).unwrap();
+                assert!(groups.above().is_some() && groups.share_memory());
+                check_all(comm, &[0, 1, 1000, 33_000]);
+            });
+            // Sums that wrap around: the same bits as without groups, whatever the order.
+            let sums = |set: &[(&str, &str)]| {
+                let cluster = Cluster::new(ranks).hosts(hosts);
+                let cluster = set.iter().fold(cluster, |cluster, (key, value)| cluster.set(key, value));
+                let run = |world: &World| {
+                    let comm = world.communicator();
+                    let mut data: Vec<u32> = (0..20_001)
+                        .map(|index| (value(comm.rank(), index, 3) as u32).wrapping_mul(0x9e37_79b1))
+                        .collect();
+                    comm.all_reduce(&mut data, custom(u32::wrapping_add)).unwrap();
+                    data
+                };
+                cluster.run(run).unwrap()
+            };
+            let (in_racks, flat) = (sums(&set), sums(&[("collectives.all_reduce", "binomial")]));
+            assert!(in_racks.iter().all(|found| *found == flat[0]), "{ranks} ranks on {hosts} hosts");
+        }
+    }
+}
+
+#[test]
+fn ranks_nearest_to_devices_lead_two_hops_through_memory() {
+    // Two hosts of four ranks; the third one of each is the nearest to a device.
+    let device = |rank: usize| spmd::bootstrap::node::Chosen {
+        name: "mlx5_0".into(),
+        pci: String::new(),
+        uuid: None,
+        distance: "as the test says".into(),
+        far: u32::from(rank % 4 != 2),
+    };
+    for leaders in ["1", "3"] {
+        let cluster = Cluster::new(8).hosts(2).devices((0..8).map(|rank| Some(device(rank))));
+        let set = HOPS.into_iter().chain([("collectives.leaders", leaders), ("collectives.chunk_bytes", "2KiB")]);
+        let cluster = set.fold(cluster, |cluster, (key, value)| cluster.set(key, value));
+        let sent = cluster.run(|world: &World| {
+            let comm = world.communicator();
+            let groups = crate::tune::groups(&comm);
+            assert_eq!([0, 1].map(|group| groups.members(group)[groups.lead(group, 0)]), [2, 6]);
+            check_all(&comm, &[0, 1, 1000, 4097]);
+            comm.all_reduce(&mut vec![1_u64; 50_000], Sum).unwrap();
+            // Bytes to the other host.
+            let far = |peer: usize| peer / 4 != comm.rank() / 4;
+            let peers = world.statistics().peers.into_iter().filter(|peer| far(peer.peer));
+            peers.flat_map(|peer| peer.sent).map(|(_, tally)| tally.bytes).sum::<u64>()
+        });
+        let sent = sent.unwrap();
+        let leads = |rank: &usize| sent[*rank] > 50_000;
+        let expected: &[usize] = if leaders == "1" { &[2, 6] } else { &[0, 1, 2, 4, 5, 6] };
+        assert_eq!((0..8).filter(leads).collect::<Vec<_>>(), expected, "{sent:?}");
+    }
+}
+
+#[test]
 fn two_hops_through_memory_apply_an_operator_in_rank_order_and_give_the_same_bits_everywhere_and_again() {
     // Affine maps x -> a1 x + a0 modulo 2^32, one after the other.
     let associative = |a: [u32; 2], b: [u32; 2]| [b[1].wrapping_mul(a[0]).wrapping_add(b[0]), a[1].wrapping_mul(b[1])];

@@ -44,6 +44,19 @@ pub fn schedule(
     rank.build(exchanges.as_ref())
 }
 
+/// The schedule of a rank of some ranks only as one of all `size` ranks: `peers` are the ranks of the whole, in the order of
+/// those few.
+///
+/// # Errors
+/// It is not well formed: see [`Builder::finish`].
+pub fn among(schedule: &Schedule, rank: usize, size: usize, peers: &[usize]) -> Result<Schedule, ScheduleError> {
+    let lengths = schedule.lengths();
+    let mut b = Builder::new(rank, size, lengths.input, lengths.output);
+    let places = [b.input(), b.output(), b.scratch(lengths.scratch)];
+    embed(&mut b, schedule, peers, places, &[]);
+    b.finish()
+}
+
 /// A rank's part.
 struct Rank<'a> {
     collective: Collective,
@@ -90,7 +103,7 @@ impl<'a> Rank<'a> {
         let rooms =
             twice(exchanges.iter().copied().flatten().map(|one| one.lengths().scratch).max().unwrap_or_default());
         let Part { division, position, peers } = &self.part;
-        let (leaders, peers) = (division.leaders.clone(), peers.as_deref().unwrap_or_default());
+        let (leaders, peers) = (division.leaders.iter().copied(), peers.as_deref().unwrap_or_default());
         let (first, rest) = (|slice: Slice| slice.part(0, 1), self.chunks() - 1);
         let mut published = Vec::new();
         for index in 0..=rest {

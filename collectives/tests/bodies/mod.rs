@@ -245,10 +245,13 @@ pub(crate) fn collectives_of_varied_lengths(comm: &Communicator, length: usize, 
     let counts: Vec<usize> = (0..size).map(|rank| share(rank, root, length)).collect();
     let all: Vec<i64> = (0..size).flat_map(|rank| integers(rank, counts[rank])).collect();
     let mine = integers(rank, counts[rank]);
-    assert_eq!(comm.gather_v(&mine, root).unwrap(), (rank == root).then(|| (all.clone(), counts.clone())));
+    let gathered = (all, counts);
+    let (all, counts) = (&gathered.0, &gathered.1);
+    let at_root = (rank == root).then(|| gathered.clone());
+    assert_eq!(comm.gather_v(&mine, root).unwrap(), at_root);
     let block = comm.scatter_v((rank == root).then_some((&all[..], &counts[..])), root).unwrap();
     assert_eq!(block, mine);
-    assert_eq!(comm.all_gather_v(&mine).unwrap(), (all, counts));
+    assert_eq!(comm.all_gather_v(&mine).unwrap(), gathered);
     let to = |rank: usize| -> Vec<usize> { (0..size).map(|to| share(rank, to, length)).collect() };
     let sent = integers(rank, to(rank).iter().sum());
     let mut expected = Vec::new();
@@ -256,6 +259,34 @@ pub(crate) fn collectives_of_varied_lengths(comm: &Communicator, length: usize, 
         let start = to(from)[..rank].iter().sum();
         expected.extend(&integers(from, to(from).iter().sum())[start..][..to(from)[rank]]);
     }
-    let counts = (0..size).map(|from| share(from, rank, length)).collect();
-    assert_eq!(comm.all_to_all_v(&sent, &to(rank)).unwrap(), (expected, counts));
+    let received = (expected, (0..size).map(|from| share(from, rank, length)).collect::<Vec<_>>());
+    assert_eq!(comm.all_to_all_v(&sent, &to(rank)).unwrap(), received);
+    // All under way at once, and waited for from the last to the first.
+    let gathering = comm.igather_v(mine.clone(), root).unwrap();
+    let scattering = comm.iscatter_v(at_root.clone(), root).unwrap();
+    let gathering_all = comm.iall_gather_v(mine.clone()).unwrap();
+    let exchanging = comm.iall_to_all_v(sent.clone(), to(rank)).unwrap();
+    assert_eq!(exchanging.wait().unwrap(), received);
+    assert_eq!(gathering_all.wait().unwrap(), gathered);
+    assert_eq!(scattering.wait().unwrap(), mine);
+    assert_eq!(gathering.wait().unwrap(), at_root);
+    // Lengths are settled once, what is in the buffers is not: the second start has other numbers.
+    let mut gathering = comm.gather_v_init(mine.clone(), root).unwrap();
+    let mut scattering = comm.scatter_v_init(at_root.clone(), root).unwrap();
+    let mut gathering_all = comm.all_gather_v_init(mine.clone()).unwrap();
+    let mut exchanging = comm.all_to_all_v_init(sent, to(rank)).unwrap();
+    let root_s = |of_root: &[i64]| if rank == root { of_root.to_vec() } else { Vec::new() };
+    let more = |numbers: &[i64], step: i64| numbers.iter().map(|number| number + step).collect::<Vec<_>>();
+    for step in 0..2 {
+        let requests = (gathering.start(), scattering.start(), gathering_all.start(), exchanging.start());
+        (exchanging, gathering_all) = (requests.3.unwrap().wait().unwrap(), requests.2.unwrap().wait().unwrap());
+        (scattering, gathering) = (requests.1.unwrap().wait().unwrap(), requests.0.unwrap().wait().unwrap());
+        assert_eq!((gathering.result(), exchanging.result()), (&*root_s(&more(all, step)), &*more(&received.0, step)));
+        assert_eq!((scattering.result(), gathering_all.result()), (&*more(&mine, step), &*more(all, step)));
+        for data in [gathering.data_mut(), scattering.data_mut(), gathering_all.data_mut(), exchanging.data_mut()] {
+            data.iter_mut().for_each(|number| *number += 1);
+        }
+    }
+    assert_eq!((gathering_all.counts(), exchanging.counts()), (&counts[..], &received.1[..]));
+    assert_eq!((gathering.counts().len(), scattering.counts()), (root_s(&vec![0; size]).len(), &[mine.len()][..]));
 }

@@ -7,6 +7,7 @@ use super::state::Event;
 use crate::exit::{ExitCode, Failure};
 use spmd::bootstrap::messages::{FromAgent, Insight};
 use spmd::config::{Snapshot, keys};
+use spmd::explain::with_collectives;
 use spmd::statistics::{JobStatistics, Statistics};
 use spmd::trace::{RankTrace, write_chrome};
 use std::collections::HashMap;
@@ -20,6 +21,8 @@ pub(super) struct Collector {
     trace: Option<Named>,
     explanation: Option<Named>,
     explained: Option<String>,
+    /// What ranks have said of collectives, each entry once.
+    choices: Vec<String>,
     counted: HashMap<u32, Statistics>,
     recorded: Vec<RankTrace>,
 }
@@ -77,7 +80,15 @@ impl Collector {
             }
         };
         let trace = wanted(keys::REPORT_TRACE).map(|path| Named::create(path, "--trace")).transpose()?;
-        Ok(Collector { statistics, trace, explanation, explained: None, counted: HashMap::new(), recorded: Vec::new() })
+        Ok(Collector {
+            statistics,
+            trace,
+            explanation,
+            explained: None,
+            choices: Vec::new(),
+            counted: HashMap::new(),
+            recorded: Vec::new(),
+        })
     }
 
     /// Takes what a rank tells of itself out of the events: nothing else is to be done about it.
@@ -88,6 +99,7 @@ impl Collector {
             Insight::Statistics(statistics) => drop(self.counted.insert(rank, *statistics)),
             Insight::Trace(trace) => self.recorded.push(*trace),
             Insight::Explanation(json) => self.explained = Some(json),
+            Insight::Choice(json) => self.choices.push(json),
         }
         Event::Tick
     }
@@ -110,7 +122,7 @@ impl Collector {
             Some(Target::File(named)) => named.write(|out| writeln!(out, "{}", job.to_json())),
         };
         if let (Some(named), Some(json)) = (&self.explanation, &self.explained) {
-            named.write(|out| writeln!(out, "{json}"))?;
+            named.write(|out| writeln!(out, "{}", with_collectives(json, &self.choices)))?;
         }
         if let Some(named) = &self.trace {
             let mut summary = Default::default();

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// The version of every message in this module and of the wire between ranks. Raised whenever one of them changes.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
 
 /// The first words of the line an agent prints before its first frame; `NONCE PROTOCOL VERSION` follow, then a newline.
 /// What a login shell printed before that line is noise.
@@ -427,6 +427,8 @@ pub enum Insight {
     Trace(Box<RankTrace>),
     /// Which way its messages take, as JSON.
     Explanation(String),
+    /// What a library has chosen for a kind of call, as JSON.
+    Choice(String),
 }
 
 /// From an agent to one of its ranks.

@@ -19,6 +19,7 @@ impl Communicator {
     /// # Errors
     /// As for [`Communicator::send`].
     pub fn send_buffer<T: Element>(&self, buffer: &HeapBuffer<T>, dest: usize, tag: i32) -> Result<()> {
+        buffer.check("send_buffer")?;
         let peer = self.peer(dest, "send_buffer")?;
         if buffer.bytes() <= COPIED || !buffer.is_mapped_at(peer) {
             return self.send(&buffer.to_vec(), dest, tag);
@@ -44,6 +45,7 @@ impl Communicator {
         source: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Status> {
+        buffer.check("recv_buffer")?;
         let pattern = self.pattern(source.into(), tag.into(), "recv_buffer")?;
         let landing = Landing::Heap(Box::new(buffer.place()));
         let expected = expected::<T>(buffer.bytes(), false);

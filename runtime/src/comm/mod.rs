@@ -4,6 +4,7 @@
 
 mod agreement;
 mod buffer;
+pub(crate) mod choices;
 mod collective;
 mod completion;
 mod heap;
@@ -42,7 +43,7 @@ use rustc_hash::FxHashMap;
 use std::{
     any::{Any as AnyType, TypeId},
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) devices: Devices,
     /// The ranks that share memory with this one; none where there is nobody or that is not allowed.
     pub(crate) near: Option<Near>,
+    /// What libraries say of their choices, where that is asked for as JSON.
+    pub(crate) choices: OnceLock<choices::Choices>,
 }
 
 /// Who shares memory with this rank.

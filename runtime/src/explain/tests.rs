@@ -93,7 +93,7 @@ fn every_limit_says_where_it_comes_from() {
 #[test]
 fn the_json_has_ranges_without_gaps() {
     let explanation = explanation(limits(LANE, DirectRead::No("nobody can"), 8 * KIB), 16 << 10, &snapshot(&[]));
-    let json: serde_json::Value = serde_json::from_str(&explanation.to_json()).unwrap();
+    let json: Value = serde_json::from_str(&explanation.to_json()).unwrap();
     assert_eq!(json["hint"]["requested"], 16384);
     assert_eq!(json["hint"]["transports"][0]["effective"], 16384);
     let ranges = json["peers"][0]["ranges"].as_array().unwrap();
@@ -113,9 +113,19 @@ fn the_port_of_a_network_device_is_named_with_its_address_and_packets() {
     explanation.peers[0].port = Some(port);
     let line = "    device   rxe0:1, GID 1 (::ffff:10.0.0.1), packets of up to 1024 bytes (the port: 4096)\n";
     assert!(explanation.to_string().contains(line), "{explanation}");
-    let json: serde_json::Value = serde_json::from_str(&explanation.to_json()).unwrap();
+    let json: Value = serde_json::from_str(&explanation.to_json()).unwrap();
     assert_eq!(
         (json["peers"][0]["port"]["gid_index"].as_u64(), json["peers"][0]["port"]["mtu"].as_u64()),
         (Some(1), Some(1024))
     );
+}
+
+#[test]
+fn what_collectives_say_is_beside_the_messages() {
+    let text = with_collectives(r#"{"rank":0,"peers":[]}"#, &[r#"{"rank":2,"algorithm":"ring"}"#.to_owned()]);
+    let json: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&json["peers"], &json["collectives"][0]["algorithm"]), (&Value::Array(Vec::new()), &"ring".into()));
+    // What is no JSON is not lost.
+    let text = with_collectives("{}", &["half an ent".to_owned()]);
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["collectives"][0], "half an ent");
 }

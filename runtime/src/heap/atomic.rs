@@ -99,6 +99,7 @@ impl Compare {
 impl<T: Atomic> HeapBuffer<T> {
     /// Where word `index` is, in bytes.
     fn word(&self, index: usize, operation: &'static str) -> Result<usize> {
+        self.check(operation)?;
         if index >= self.len() {
             let reason = format!("word {index} where the buffer has {}", self.len());
             return Err(Error::Heap { operation, reason });

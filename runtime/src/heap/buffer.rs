@@ -10,7 +10,10 @@ use std::{
     fmt,
     marker::PhantomData,
     ops::{Bound, Range, RangeBounds},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// The elements of a buffer of `length` that a range names.
@@ -44,8 +47,11 @@ pub fn part(range: impl RangeBounds<usize>, length: usize) -> Range<usize> {
 ///
 /// Other ranks may write here at any time, so there are no plain references to the elements: they are copied in and out.
 /// [`HeapBuffer::as_slice`] and [`HeapBuffer::as_mut_slice`] are for programs that can promise that nobody does.
+///
+/// After [`SymmetricHeap::free`] every operation on a clone or slice that is left is an error; only [`HeapBuffer::to_vec`] and
+/// the `unsafe` ones still see the memory, whosever it is now.
 pub struct HeapBuffer<T> {
-    heap: Arc<Inner>,
+    taken: Arc<Taken>,
     /// In bytes.
     offset: usize,
     /// In elements.
@@ -53,9 +59,18 @@ pub struct HeapBuffer<T> {
     element: PhantomData<fn() -> T>,
 }
 
+/// What [`SymmetricHeap::alloc`] took: what all clones and slices of a buffer are part of.
+struct Taken {
+    heap: Arc<Inner>,
+    is_freed: AtomicBool,
+    /// In bytes.
+    offset: usize,
+    bytes: usize,
+}
+
 impl<T> Clone for HeapBuffer<T> {
     fn clone(&self) -> Self {
-        HeapBuffer { heap: self.heap.clone(), ..*self }
+        HeapBuffer { taken: self.taken.clone(), ..*self }
     }
 }
 
@@ -67,11 +82,38 @@ impl<T> fmt::Debug for HeapBuffer<T> {
 
 impl<T: Element> HeapBuffer<T> {
     pub(super) fn new(heap: Arc<Inner>, offset: usize, length: usize) -> Self {
-        HeapBuffer { heap, offset, length, element: PhantomData }
+        let taken = Taken { heap, is_freed: AtomicBool::new(false), offset, bytes: length * size_of::<T>() };
+        HeapBuffer { taken: Arc::new(taken), offset, length, element: PhantomData }
     }
 
     pub(super) fn heap(&self) -> &Arc<Inner> {
-        &self.heap
+        &self.taken.heap
+    }
+
+    /// It is given back: whatever clones and slices are left are of no use.
+    pub(super) fn set_freed(&self) {
+        self.taken.is_freed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has been given back.
+    pub(super) fn is_freed(&self) -> bool {
+        self.taken.is_freed.load(Ordering::Relaxed)
+    }
+
+    /// An error if it has been given back.
+    #[inline]
+    pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
+        if self.is_freed() { Err(self.freed(operation)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn freed(&self, operation: &'static str) -> Error {
+        let Taken { offset, bytes, .. } = *self.taken;
+        let reason = format!(
+            "the buffer of {bytes} bytes at offset {offset} has been given back by SymmetricHeap::free: this is a clone or slice \
+             from before, and its memory may be another buffer's: drop those with it"
+        );
+        Error::Heap { operation, reason }
     }
 
     /// Where it begins in every rank's memory, in bytes.
@@ -98,23 +140,23 @@ impl<T: Element> HeapBuffer<T> {
 
     /// Its place in this rank's part.
     pub(crate) fn place(&self) -> HeapPlace {
-        let Inner { memory, key, .. } = &*self.heap;
+        let Inner { memory, key, .. } = &**self.heap();
         HeapPlace { memory: memory.clone(), key: *key, at: self.offset, bytes: self.bytes() }
     }
 
     /// Whether this rank of the world has the memory of this rank mapped.
     pub(crate) fn is_mapped_at(&self, peer: usize) -> bool {
-        let communicator = &self.heap.communicator;
+        let communicator = &self.heap().communicator;
         let mapped = |(rank, reach): (usize, &Reach)| {
             matches!(reach, Reach::Mapped { .. }) && communicator.world_rank(rank) == peer
         };
-        self.heap.reach.iter().enumerate().any(mapped)
+        self.heap().reach.iter().enumerate().any(mapped)
     }
 
     /// The heap that it is part of.
     #[must_use]
     pub fn owner(&self) -> SymmetricHeap {
-        SymmetricHeap { inner: self.heap.clone() }
+        SymmetricHeap { inner: self.heap().clone() }
     }
 
     /// A part of it.
@@ -124,11 +166,17 @@ impl<T: Element> HeapBuffer<T> {
     #[must_use]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
         let Range { start, end } = part(range, self.length);
-        HeapBuffer::new(self.heap.clone(), self.offset + start * size_of::<T>(), end - start)
+        HeapBuffer {
+            taken: self.taken.clone(),
+            offset: self.offset + start * size_of::<T>(),
+            length: end - start,
+            element: PhantomData,
+        }
     }
 
     /// The bytes of `elements` elements at the front, if it has so many.
     fn front(&self, elements: usize, operation: &'static str) -> Result<usize> {
+        self.check(operation)?;
         if elements > self.length {
             let reason = format!("{elements} elements where the buffer has {}", self.length);
             return Err(Error::Heap { operation, reason });
@@ -142,7 +190,7 @@ impl<T: Element> HeapBuffer<T> {
     /// When it has not so many elements.
     pub fn write(&self, data: &[T]) -> Result<()> {
         self.front(data.len(), "HeapBuffer::write")?;
-        self.heap.memory.write(self.heap.memory.own(), self.offset, element::as_bytes(data));
+        self.heap().memory.write(self.heap().memory.own(), self.offset, element::as_bytes(data));
         Ok(())
     }
 
@@ -152,7 +200,7 @@ impl<T: Element> HeapBuffer<T> {
     /// When it has not so many elements.
     pub fn read(&self, data: &mut [T]) -> Result<()> {
         self.front(data.len(), "HeapBuffer::read")?;
-        self.heap.memory.read(self.heap.memory.own(), self.offset, element::as_bytes_mut(data));
+        self.heap().memory.read(self.heap().memory.own(), self.offset, element::as_bytes_mut(data));
         Ok(())
     }
 
@@ -160,7 +208,7 @@ impl<T: Element> HeapBuffer<T> {
     #[must_use]
     pub fn to_vec(&self) -> Vec<T> {
         let mut all = vec![T::zeroed(); self.length];
-        self.heap.memory.read(self.heap.memory.own(), self.offset, element::as_bytes_mut(&mut all));
+        self.heap().memory.read(self.heap().memory.own(), self.offset, element::as_bytes_mut(&mut all));
         all
     }
 
@@ -172,7 +220,7 @@ impl<T: Element> HeapBuffer<T> {
     #[must_use]
     #[expect(unsafe_code, reason = "memory that other ranks write to")]
     pub unsafe fn as_slice(&self) -> &[T] {
-        let address = self.heap.memory.address(self.heap.memory.own(), self.offset..self.offset + self.bytes());
+        let address = self.heap().memory.address(self.heap().memory.own(), self.offset..self.offset + self.bytes());
         // SAFETY: mapped as long as `self` holds the heap; aligned, because buffers begin at multiples of 128 bytes and
         // elements at multiples of their size; any bytes are a value of an `Element`; nobody writes, as promised.
         unsafe { std::slice::from_raw_parts(address.as_ptr().cast(), self.length) }
@@ -186,7 +234,7 @@ impl<T: Element> HeapBuffer<T> {
     #[must_use]
     #[expect(unsafe_code, clippy::mut_from_ref, reason = "memory that other ranks write to; exclusive by promise")]
     pub unsafe fn as_mut_slice(&self) -> &mut [T] {
-        let address = self.heap.memory.address(self.heap.memory.own(), self.offset..self.offset + self.bytes());
+        let address = self.heap().memory.address(self.heap().memory.own(), self.offset..self.offset + self.bytes());
         // SAFETY: as for `as_slice`; nobody else accesses them, as promised.
         unsafe { std::slice::from_raw_parts_mut(address.as_ptr().cast(), self.length) }
     }
@@ -199,14 +247,14 @@ impl<T: Element> HeapBuffer<T> {
     pub fn put(&self, data: &[T], rank: usize) -> Result<()> {
         self.front(data.len(), "HeapBuffer::put")?;
         let bytes = element::as_bytes(data);
-        self.heap.counters().puts.add(bytes.len());
-        match self.heap.reach(rank, "HeapBuffer::put")? {
+        self.heap().counters().puts.add(bytes.len());
+        match self.heap().reach(rank, "HeapBuffer::put")? {
             Reach::Mapped { part } => {
-                self.heap.memory.write(part, self.offset, bytes);
-                self.heap.has_changed(rank);
+                self.heap().memory.write(part, self.offset, bytes);
+                self.heap().has_changed(rank);
                 Ok(())
             }
-            Reach::Records => self.heap.put_bytes(bytes, self.offset, rank),
+            Reach::Records => self.heap().put_bytes(bytes, self.offset, rank),
         }
     }
 
@@ -217,17 +265,17 @@ impl<T: Element> HeapBuffer<T> {
     pub fn get(&self, data: &mut [T], rank: usize) -> Result<()> {
         self.front(data.len(), "HeapBuffer::get")?;
         let bytes = element::as_bytes_mut(data);
-        self.heap.counters().gets.add(bytes.len());
-        match self.heap.reach(rank, "HeapBuffer::get")? {
-            Reach::Mapped { part } => self.heap.memory.read(part, self.offset, bytes),
-            Reach::Records if self.heap.get_direct(bytes, rank, self.offset)? => {}
+        self.heap().counters().gets.add(bytes.len());
+        match self.heap().reach(rank, "HeapBuffer::get")? {
+            Reach::Mapped { part } => self.heap().memory.read(part, self.offset, bytes),
+            Reach::Records if self.heap().get_direct(bytes, rank, self.offset)? => {}
             Reach::Records => {
-                let communicator = &self.heap.communicator;
+                let communicator = &self.heap().communicator;
                 let peer = communicator.world_rank(rank);
                 let mut at = self.offset;
                 for piece in bytes.chunks_mut(GET) {
-                    let request = communicator.runtime().lock().get(peer, self.heap.key, at, piece.len())?;
-                    piece.copy_from_slice(&self.heap.answer(request)?);
+                    let request = communicator.runtime().lock().get(peer, self.heap().key, at, piece.len())?;
+                    piece.copy_from_slice(&self.heap().answer(request)?);
                     at += piece.len();
                 }
             }
@@ -241,18 +289,19 @@ impl<T: Element> HeapBuffer<T> {
     /// # Errors
     /// When there is no such rank, or the rank is lost.
     pub fn put_own(&self, rank: usize) -> Result<()> {
-        self.heap.counters().puts.add(self.bytes());
-        match self.heap.reach(rank, "HeapBuffer::put_own")? {
-            Reach::Mapped { part } if part == self.heap.memory.own() => Ok(()),
+        self.check("HeapBuffer::put_own")?;
+        self.heap().counters().puts.add(self.bytes());
+        match self.heap().reach(rank, "HeapBuffer::put_own")? {
+            Reach::Mapped { part } if part == self.heap().memory.own() => Ok(()),
             Reach::Mapped { part } => {
-                let own = self.heap.memory.own();
+                let own = self.heap().memory.own();
                 // Parts never overlap.
-                self.heap.memory.transfer((own, self.offset), (part, self.offset), self.bytes());
-                self.heap.has_changed(rank);
+                self.heap().memory.transfer((own, self.offset), (part, self.offset), self.bytes());
+                self.heap().has_changed(rank);
                 Ok(())
             }
-            Reach::Records if self.heap.put_own_direct(rank, self.offset, self.bytes())? => Ok(()),
-            Reach::Records => self.heap.put_bytes(element::as_bytes(&self.to_vec()), self.offset, rank),
+            Reach::Records if self.heap().put_own_direct(rank, self.offset, self.bytes())? => Ok(()),
+            Reach::Records => self.heap().put_bytes(element::as_bytes(&self.to_vec()), self.offset, rank),
         }
     }
 }

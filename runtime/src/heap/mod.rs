@@ -217,7 +217,7 @@ impl SymmetricHeap {
         self.quiet()?;
         let (offset, bytes) = (buffer.offset(), buffer.bytes());
         let mut layout = self.inner.layout();
-        let is_ours = Arc::ptr_eq(&self.inner, buffer.heap()) && layout.is_taken(offset, bytes);
+        let is_ours = Arc::ptr_eq(&self.inner, buffer.heap()) && layout.is_taken(offset, bytes) && !buffer.is_freed();
         let call = [FREE << 32 | u64::from(T::signature().0), bytes as u64];
         let words = [call[0], call[1], if is_ours { offset as u64 } else { NOWHERE }];
         let communicator = &self.inner.communicator;
@@ -228,6 +228,7 @@ impl SymmetricHeap {
             let reason = "the buffer is part of one, has been given back, or is of another heap".into();
             return Err(Error::Heap { operation, reason });
         }
+        buffer.set_freed();
         layout.give_back(offset);
         Ok(())
     }

@@ -29,7 +29,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -233,6 +233,7 @@ impl World {
             host_of: boot.host_of,
             devices: boot.devices,
             near,
+            choices: OnceLock::new(),
         });
         let communicator = Communicator::world(shared.clone(), rank, hint);
         // Threads have one clock; processes measure once they have joined.

@@ -14,9 +14,12 @@ use crate::{
         node::Placement,
         rank::Control,
     },
-    comm::{Communicator, Shared},
+    comm::{
+        Communicator, Shared,
+        choices::{self, Choices, Sink},
+    },
     config::{self, Snapshot, Value, keys},
-    error::{Context, Error, Result},
+    error::{Error, Result},
     explain::{Explanation, Group, Peers},
     hint::SizeHint,
     local::Crew,
@@ -216,23 +219,31 @@ impl World {
         }
     }
 
-    /// What the key `report.explain` asks of rank 0.
+    /// What the key `report.explain` asks of rank 0, and of libraries on all ranks.
     fn say_explanation(&self) -> Result<()> {
-        if self.rank() > 0 {
-            return Ok(());
-        }
-        let wanted = self.snapshot().get(keys::REPORT_EXPLAIN);
-        match (wanted.as_str(), &self.lifeline) {
-            ("off", _) => Ok(()),
+        let (path, is_first) = (self.snapshot().get(keys::REPORT_EXPLAIN), self.rank() == 0);
+        let sink = match (path.as_str(), &self.lifeline) {
+            ("off", _) => return Ok(()),
             ("text", _) => {
-                eprint!("{}", self.explain());
-                Ok(())
+                if is_first {
+                    eprint!("{}", self.explain());
+                }
+                return Ok(());
             }
             (_, Lifeline::Agent(control)) => {
-                control.say(&FromRank::Insight(Insight::Explanation(self.explain().to_json())))
+                if is_first {
+                    control.say(&FromRank::Insight(Insight::Explanation(self.explain().to_json())))?;
+                }
+                Sink::Launcher(control.clone())
             }
-            (file, Lifeline::Threads(_) | Lifeline::Alone) => std::fs::write(file, self.explain().to_json() + "\n")
-                .context(format!("writing {file} (report.explain)")),
-        }
+            (_, Lifeline::Threads(_) | Lifeline::Alone) if !is_first => return Ok(()),
+            (_, Lifeline::Threads(_) | Lifeline::Alone) => {
+                let explanation = self.explain().to_json();
+                choices::write(&path, &explanation, &[])?;
+                Sink::File { path, explanation }
+            }
+        };
+        self.shared.choices.get_or_init(|| Choices::new(sink));
+        Ok(())
     }
 }

@@ -350,8 +350,7 @@ impl Core {
         if missing > 0 {
             self.draining.insert(id, Draining { peer, missing, total: None });
         }
-        let reason = format!("rank {peer} gave up sending a message that was under way");
-        self.finish_receive(id, Err(Error::Aborted { reason }), buffers);
+        self.finish_receive(id, Err(Error::GaveUp { peer }), buffers);
         Ok(())
     }
 
