@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use rsbench::measure::{Pattern, Plan, Transport};
 use rsbench::sizes;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Latency, bandwidth and message rate, next to what the machine itself can do and to other libraries.
@@ -77,6 +78,15 @@ pub(crate) enum Command {
     Rank {
         /// The plan as JSON
         plan: String,
+    },
+    /// A launcher that ends with the rsbench that starts it
+    #[command(hide = true)]
+    Leash {
+        /// The process that starts it
+        parent: u32,
+        /// The launcher and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        program: Vec<OsString>,
     },
 }
 
@@ -260,6 +270,7 @@ impl Command {
             | Command::Compare(_)
             | Command::Show { .. }
             | Command::Peers { .. }
+            | Command::Leash { .. }
             | Command::Rank { .. } => return None,
         };
         let sizes = sizes.map(|sizes| sizes.0).unwrap_or_else(|| match pattern {

@@ -5,12 +5,13 @@ use crate::measure::{Plan, Transport};
 use crate::peers::{Installed, Start};
 use crate::port::Failure;
 use crate::record::Run;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal};
+use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -60,7 +61,7 @@ pub fn run(job: &Job, mut tell: impl FnMut(&str), mut complain: impl FnMut(&str)
         for peer in order {
             let name = peer.map_or(OWN, |peer| peer.peer.name);
             tell(&format!("turn {} of {}: {name}", turn + 1, job.turns));
-            let mut command = match peer {
+            let command = match peer {
                 Some(peer) => peer.command(start, std::slice::from_ref(&plan)),
                 None => {
                     let mut command = Command::new(&rsrun);
@@ -77,7 +78,8 @@ pub fn run(job: &Job, mut tell: impl FnMut(&str), mut complain: impl FnMut(&str)
                     command
                 }
             };
-            match (once(&mut command, job.limit), peer) {
+            let launcher = command.get_program().to_string_lossy();
+            match (once(&launcher, &mut leashed(&own, &command), job.limit), peer) {
                 (Ok(mut run), peer) => {
                     name.clone_into(&mut run.library);
                     run.turn = turn;
@@ -108,9 +110,35 @@ fn rsrun() -> Result<PathBuf, Failure> {
     Err(format!("{} is not there: cargo build --release -p rsrun -p rsbench", path.display()).into())
 }
 
-/// Runs a launcher to its end and finds the run in what its rank 0 wrote.
-fn once(command: &mut Command, limit: Duration) -> Result<Run, Failure> {
-    let name = command.get_program().to_string_lossy().into_owned();
+/// The same command by way of [`leash`] of the program `own`: a launcher outlives this program in no way, however this one ends.
+fn leashed(own: &Path, command: &Command) -> Command {
+    let mut leashed = Command::new(own);
+    leashed.arg("leash").arg(std::process::id().to_string()).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => leashed.env(name, value),
+            None => leashed.env_remove(name),
+        };
+    }
+    leashed
+}
+
+/// Becomes a launcher that is asked to end, as `kill` does, which lets it end its ranks, when its parent `parent` is gone.
+/// Ranks of some libraries spin for ever otherwise. Comes back only with an error.
+///
+/// # Errors
+/// The parent is gone, or the program cannot be started.
+pub fn leash(parent: u32, program: &[OsString]) -> Result<Infallible, Failure> {
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    // It may have died before the line above took effect.
+    let alive = getppid().is_some_and(|now| u32::try_from(now.as_raw_nonzero().get()) == Ok(parent));
+    let (program, arguments) = program.split_first().filter(|_| alive).ok_or("rsbench itself starts launchers so")?;
+    let error = Command::new(program).args(arguments).exec();
+    Err(format!("{}: {error}", program.display()).into())
+}
+
+/// Runs a launcher of that name to its end and finds the run in what its rank 0 wrote.
+fn once(name: &str, command: &mut Command, limit: Duration) -> Result<Run, Failure> {
     // Files, not pipes: a process that outlives its launcher cannot make us wait.
     let memory = || rustix::fs::memfd_create("output", rustix::fs::MemfdFlags::CLOEXEC).map(File::from);
     let (mut output, mut errors) = (memory()?, memory()?);
@@ -182,22 +210,27 @@ mod tests {
     fn a_run_is_found_among_what_launchers_and_libraries_say() {
         let run = record(&[("rsrun", 0.05, 0.2)]).runs.remove(0);
         let text = serde_json::to_string(&run).expect("it can be written");
-        let found =
-            once(&mut shell(&format!("echo hello; echo '{}{text}'; echo bye", crate::MARKER)), Duration::from_secs(60));
+        let found = once(
+            "sh",
+            &mut shell(&format!("echo hello; echo '{}{text}'; echo bye", crate::MARKER)),
+            Duration::from_secs(60),
+        );
         assert_eq!(found.expect("it is there"), run);
     }
 
     #[test]
     fn a_failure_shows_what_the_launcher_said() {
-        let error = once(&mut shell("echo no network >&2; exit 3"), Duration::from_secs(60)).expect_err("it failed");
+        let error =
+            once("sh", &mut shell("echo no network >&2; exit 3"), Duration::from_secs(60)).expect_err("it failed");
         assert!(error.to_string().contains("exit status: 3") && error.to_string().contains("no network"), "{error}");
-        let error = once(&mut shell("true"), Duration::from_secs(60)).expect_err("it says nothing");
+        let error = once("sh", &mut shell("true"), Duration::from_secs(60)).expect_err("it says nothing");
         assert!(error.to_string().contains("without a result"), "{error}");
     }
 
     #[test]
     fn a_run_that_hangs_is_ended_with_all_that_it_started() {
-        let error = once(&mut shell("sleep 4321 & echo $!; wait"), Duration::from_millis(300)).expect_err("it hangs");
+        let error =
+            once("sh", &mut shell("sleep 4321 & echo $!; wait"), Duration::from_millis(300)).expect_err("it hangs");
         let text = error.to_string();
         assert!(text.contains("longer than"), "{text}");
         let pid = text.lines().last().expect("the pid").trim();

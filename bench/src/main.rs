@@ -24,6 +24,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Rank { plan } => as_rank_of_driver(&plan),
+        Command::Leash { parent, program } => driver::leash(parent, &program).map(|never| match never {}),
         Command::Compare(comparison) => compare(&comparison),
         Command::Tune(tuning) => tune(&tuning),
         Command::Peers { peers_folder } => {

@@ -49,8 +49,9 @@ pub fn collectives(comm: &Communicator, sizes: &[usize], rounds: usize) -> Resul
                 let rule = trial.rule(&groups, from..=bytes, measured);
                 let _ = writeln!(
                     report,
-                    "{collective:<12} {bytes:>10}  {:<20} predicted {:>10.1} us, measured {:>10.1} us",
+                    "{collective:<12} {bytes:>10}  {:<20} chunks of {:>8} B  predicted {:>10.1} us, measured {:>10.1} us",
                     rule.algorithm,
+                    rule.chunk,
                     rule.predicted * 1e6,
                     measured * 1e6
                 );

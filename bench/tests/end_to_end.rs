@@ -5,9 +5,9 @@ use spmd_lab::programs::{Outcome, Programs, run};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -176,6 +176,37 @@ fn peers_take_turns_with_ours_and_one_that_fails_is_left_out() {
     let order: Vec<_> = record.runs.iter().map(|run| (&*run.library, run.turn)).collect();
     assert_eq!(order, [("rsrun", 0), ("openmpi5", 0), ("openmpi5", 1), ("rsrun", 1)]);
     assert!(record.runs[1].settings["launcher"].contains("--mca btl self,sm"));
+}
+
+#[test]
+fn a_launcher_of_another_library_ends_with_rsbench_even_when_that_is_killed() {
+    let _turn = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (said, ended) = (folder.path().join("said"), folder.path().join("ended"));
+    // It ends its ranks when it is asked to, as launchers do.
+    let launcher = format!(
+        "trap 'touch {}; exit 1' TERM; echo $$ >{}; while :; do sleep 0.05; done",
+        ended.display(),
+        said.display()
+    );
+    fake_peer(folder.path(), "mpich5", "mpiexec", &launcher);
+    let clean = programs().launch(&[]);
+    let mut command = Command::new(programs().rsrun().with_file_name("rsbench"));
+    command.envs(clean.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.args(["latency", "--sizes", "8", "--peer", "mpich5", "--turns", "1", "--peers-folder"]);
+    command.arg(folder.path()).args(SHORT).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut rsbench = command.spawn().expect("started");
+    let until = Instant::now() + LIMIT;
+    let appears = |path: &Path| {
+        while !path.exists() {
+            assert!(Instant::now() < until, "{} does not appear", path.display());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    appears(&said);
+    rsbench.kill().expect("killed");
+    rsbench.wait().expect("ended");
+    appears(&ended);
 }
 
 #[test]

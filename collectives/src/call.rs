@@ -71,6 +71,18 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// As [`Call::run`] of an all_reduce whose result goes elsewhere: where all ranks share memory the data is read where it is.
+    pub(crate) fn run_into<T: Element>(&self, data: &[T], result: &mut [T], op: &dyn Op<T>) -> Result<()> {
+        let plans = self.comm.attribute(|| Plans::new(self.comm));
+        if let Way::Shared(shared) = plans.way(self, self.wanted::<T>(Some(op)))? {
+            return self.in_memory(shared, data, result, Some(op));
+        }
+        if data.len() == result.len() {
+            result.copy_from_slice(data);
+        }
+        self.run(&[], result, Some(op))
+    }
+
     /// Checks what the caller of a collective that works in memory gives for the result.
     fn check_output<T: Element>(&self, output: &[T]) -> Result<()> {
         let Call { comm, collective, operation, root, elements: expected, .. } = *self;
@@ -102,7 +114,8 @@ impl<'a> Call<'a> {
         match (collective, op) {
             (Collective::Broadcast, _) => shared.broadcast(comm, call, output, root),
             (Collective::Reduce, Some(op)) => shared.reduce(comm, call, input, (rank == root).then_some(output), op),
-            (Collective::AllReduce, Some(op)) => shared.all_reduce(comm, call, output, op),
+            (Collective::AllReduce, Some(op)) if input.is_empty() => shared.all_reduce(comm, call, output, op),
+            (Collective::AllReduce, Some(op)) => shared.reduce(comm, call, input, Some(output), op),
             _ => shared.barrier(comm, call),
         }
         .map_err(|source| self.failed::<T>(shared::NAME, source))

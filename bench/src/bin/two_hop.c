@@ -21,8 +21,8 @@ int main(int count, char **arguments) {
         int length = (int)(bytes / 4);
         float *data = malloc(bytes + 4), *result = malloc(bytes + 4);
         for (int index = 0; index < length; index++) data[index] = (float)((rank + index) % 8);
-        /* The first size's first round makes connections; it is not counted. */
-        for (int round = argument == 2 ? 0 : 1; round <= rounds; round++) {
+        /* A size's first round makes connections and touches memory; it is not counted. */
+        for (int round = 0; round <= rounds; round++) {
             MPI_Barrier(MPI_COMM_WORLD);
             double begun = MPI_Wtime();
             if (all) MPI_Allreduce(data, result, length, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);

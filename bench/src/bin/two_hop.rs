@@ -5,9 +5,9 @@
 
 use clap::Parser;
 use rsbench::experiment::cases::{CASES, Case, Library, Ranks, TOP_K};
-use rsbench::experiment::constants::{self, Constants};
+use rsbench::experiment::constants::{self, Measured};
 use rsbench::experiment::record::{Collective, Record};
-use rsbench::experiment::{predict, report};
+use rsbench::experiment::{calibrate, predict, report};
 use rsbench::hosts::Hosts;
 use rsbench::port::Failure;
 use rsbench::sizes;
@@ -47,7 +47,7 @@ struct Options {
     #[arg(long, default_value_t = 3)]
     turns: usize,
 
-    /// Rounds of the largest sizes in a turn; of smaller ones up to five times as many, as they vary more and take less
+    /// Rounds of the largest sizes in a turn; of smaller ones up to sixteen times as many, as they vary more and take less
     #[arg(long, default_value_t = 2)]
     rounds: usize,
 
@@ -122,6 +122,7 @@ fn main() -> Result<(), Failure> {
         std::fs::remove_dir_all(&folder)?;
         result?;
     }
+    calibrate::record(&mut record);
     predict::all(&mut record);
     keep(&options, &record)?;
     println!(
@@ -145,11 +146,11 @@ fn rank(collective: Collective, sizes: &[[usize; 2]]) -> Result<(), Failure> {
     let (rank, size) = (comm.rank(), comm.size());
     let value = |rank: usize, index: usize| ((rank + index) % 8) as f32;
     let sums: Vec<f32> = (0..8).map(|index| (0..size).map(|rank| value(rank, index)).sum()).collect();
-    for (index, &[bytes, rounds]) in sizes.iter().enumerate() {
+    for &[bytes, rounds] in sizes {
         let data: Vec<f32> = (0..bytes / 4).map(|index| value(rank, index)).collect();
         let mut result = vec![0.0f32; data.len()];
-        // The first size's first round makes connections; it is not counted.
-        for round in usize::from(index > 0)..=rounds {
+        // A size's first round makes connections and touches memory; it is not counted.
+        for round in 0..=rounds {
             result.copy_from_slice(&data);
             comm.barrier()?;
             let begun = Instant::now();
@@ -186,12 +187,12 @@ fn rank_top_k(sizes: &[[usize; 2]]) -> Result<(), Failure> {
         _ => ((rank + index) % 8) as f32,
     };
     let sum_of = |index: usize| (0..size).map(|rank| value(rank, index)).sum::<f32>();
-    for (index, &[bytes, rounds]) in sizes.iter().enumerate() {
+    for &[bytes, rounds] in sizes {
         let length = bytes / 4;
         let data: Vec<f32> = (0..length).map(|index| value(rank, index)).collect();
         let mut result = vec![0.0f32; length];
         let mut compressed = Compressed::new(&comm, length, TopK { keep: 1.0 / EVERY as f64, ..TopK::default() })?;
-        for round in usize::from(index > 0)..=rounds {
+        for round in 0..=rounds {
             result.copy_from_slice(&data);
             comm.barrier()?;
             let begun = Instant::now();
@@ -223,8 +224,12 @@ fn measure(options: &Options, own: &Path, folder: &Path, hosts: &Hosts, record: 
     record.queue = options.queue.map(|packets| f64::from(packets) * 1514.0).or(record.queue);
     let starter = Starter { rsrun, own: own.into(), folder: folder.into(), hosts };
     let wanted = |case: &&Case| options.only.is_empty() || options.only.iter().any(|word| case.title().contains(word));
-    eprintln!("constants of these hosts");
-    record.constants = Some(starter.constants(options)?);
+    let constants = |record: &mut Record| {
+        eprintln!("constants of these hosts");
+        record.measured.push(starter.constants(options)?);
+        calibrate::record(record).ok_or_else(|| Failure::from("the simulator does not finish what the ranks did"))
+    };
+    constants(record)?;
     std::fs::write(starter.table(), predict::table(record).to_string())?;
     // What did not finish is not tried again.
     let mut left_out: Vec<String> = Vec::new();
@@ -259,6 +264,9 @@ fn measure(options: &Options, own: &Path, folder: &Path, hosts: &Hosts, record: 
             }
             keep(options, record)?;
         }
+        // Also at the end, as a machine is not always as fast as at the beginning. Ranks keep the first.
+        constants(record)?;
+        keep(options, record)?;
     }
     // Times that others have are worth keeping.
     if failed > 0 { Err(format!("{failed} of our own runs failed").into()) } else { Ok(()) }
@@ -291,7 +299,7 @@ impl Starter<'_> {
         command
     }
 
-    fn constants(&self, options: &Options) -> Result<Constants, Failure> {
+    fn constants(&self, options: &Options) -> Result<Measured, Failure> {
         let mut command = self.rsrun(self.hosts.count() * options.width);
         constants::SETTINGS.iter().for_each(|setting| command.extend(["--set", setting].map(OsString::from)));
         command.extend([self.own.clone().into(), "rank".into(), "constants".into()]);
@@ -348,10 +356,12 @@ impl Starter<'_> {
     }
 }
 
-/// Rounds of a size in a turn: a median of many where a round takes little and varies much.
-fn rounds(options: &Options, bytes: usize) -> usize {
-    const MUCH: usize = 1 << 20;
-    options.rounds * (MUCH / bytes.max(1)).clamp(1, 5)
+/// Rounds of a size in a turn, beside the first, which is not counted: a median of many where a round takes little and
+/// varies much, of few where it takes half a minute.
+fn rounds(options: &Options, case: &Case, bytes: usize) -> usize {
+    const MUCH: usize = 2 << 20;
+    let rounds = options.rounds * (MUCH / bytes.max(1)).clamp(1, 16);
+    if case.is_slow() { rounds.div_ceil(2) } else { rounds }
 }
 
 /// Sizes and seconds of rounds.
@@ -366,7 +376,7 @@ fn once(
 ) -> Result<(Rounds, Option<String>), Failure> {
     let mut command = start;
     command.push(case.word().into());
-    let numbers = sizes.iter().flat_map(|&bytes| [bytes, rounds(options, bytes)]);
+    let numbers = sizes.iter().flat_map(|&bytes| [bytes, rounds(options, case, bytes)]);
     command.extend(numbers.map(|number| OsString::from(number.to_string())));
     let (said, problem) = output(options.limit, command)?;
     let found: Rounds = said
@@ -376,7 +386,7 @@ fn once(
             Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
         })
         .collect();
-    let expected: usize = sizes.iter().map(|&bytes| rounds(options, bytes)).sum();
+    let expected: usize = sizes.iter().map(|&bytes| rounds(options, case, bytes)).sum();
     let number = found.len();
     let short = || (number != expected).then(|| format!("{}: {number} times instead of {expected}", case.title()));
     Ok((found, problem.map(|problem| format!("{} ({problem})", case.title())).or_else(short)))

@@ -2,9 +2,10 @@
 //! of the simulator and of the cost formulas.
 //!
 //! Measured with as many ranks at work as in the collectives, all of them and one of each host: what a message costs includes
-//! what the kernel does for it, and a processor that goes round among 96 ranks. Costs are the time that the processors of
-//! the machine are busy, so nothing else may run there.
+//! what the kernel does for it. Costs are the time that the processors of the machine are busy, so nothing else may run there.
+//! [`super::calibrate`] makes constants of it.
 
+use crate::measure::median;
 use crate::port::Failure;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -34,11 +35,9 @@ pub struct Constants {
     /// Processor time to reduce a byte.
     pub reduced: f64,
     /// Where all ranks are at work.
-    #[serde(flatten)]
     pub all: Costs,
-    /// Where one rank of each host is; `None`: not measured, as with all.
-    #[serde(default)]
-    pub one_a_host: Option<Costs>,
+    /// Where one rank of each host is.
+    pub one_a_host: Costs,
 }
 
 /// What messages cost the processors, by how many ranks they serve: seconds.
@@ -46,6 +45,8 @@ pub struct Constants {
 pub struct Costs {
     /// To give a processor to another rank.
     pub turn: f64,
+    /// What it takes besides to let a rank sleep and wake it.
+    pub wake: f64,
     /// A message within a host, and each of its bytes.
     pub inside: [f64; 2],
     /// A message between hosts, and each of its bytes.
@@ -56,7 +57,7 @@ impl Constants {
     /// The network that is simulated: these constants, and queues of so many bytes. `width`: ranks of a host that take part.
     #[must_use]
     pub fn fabric(&self, queue: f64, width: usize) -> Fabric {
-        let Costs { turn, inside, between } = self.one_a_host.filter(|_| width == 1).unwrap_or(self.all);
+        let Costs { turn, wake, inside, between } = if width == 1 { self.one_a_host } else { self.all };
         let work = |[message, byte]: [f64; 2]| Work { message, byte };
         let machine = Machine {
             processors: self.processors,
@@ -64,6 +65,7 @@ impl Constants {
             between: work(between),
             reduced: self.reduced,
             turn,
+            wake,
         };
         Fabric {
             rate: self.rate,
@@ -91,94 +93,223 @@ impl Constants {
         for (time, unit) in [(inside, "us"), (inside_byte, "ns"), (between, "us"), (between_byte, "ns")] {
             text += &format!(",{:.3}{unit}", time * if unit == "us" { 1e6 } else { 1e9 });
         }
-        text + &format!(",{:.3}ns,{:.3}us", self.reduced * 1e9, self.all.turn * 1e6)
+        let Costs { turn, wake, .. } = self.all;
+        text + &format!(",{:.3}ns,{:.3}us,{:.3}us", self.reduced * 1e9, turn * 1e6, wake * 1e6)
     }
 }
 
-/// Bytes of a small message, and of large ones within a host and between hosts.
-const SMALL: usize = 1 << 10;
-const LARGE: [usize; 2] = [128 << 10, 64 << 10];
+/// Bytes of a small message.
+pub const SMALL: usize = 1 << 10;
 /// Of messages whose time is the link's.
 const LONG: [usize; 2] = [256 << 10, 1 << 20];
+/// How often everything is measured in turn, for a median.
+const TURNS: usize = 3;
 
 /// What the ranks that measure are started with.
 pub const SETTINGS: &[&str] = &["collectives.all_gather=ring", "collectives.all_to_all=linear"];
+
+/// Which messages a benchmark sends: everybody to everybody at once, or each rank to the next what it got from the one before,
+/// among those of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// Whether everybody sends to everybody at once.
+    pub at_once: bool,
+    /// Whose ranks a group has.
+    among: Among,
+    /// Of a message.
+    pub bytes: usize,
+    /// So many rounds at most take a second or less.
+    pub rounds: usize,
+}
+
+/// Who belongs together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Among {
+    /// The ranks of a host.
+    Inside,
+    /// The ranks at the same place of each host.
+    Across,
+    All,
+}
+
+impl Pattern {
+    const fn new(at_once: bool, among: Among, bytes: usize, rounds: usize) -> Pattern {
+        Pattern { at_once, among, bytes, rounds }
+    }
+
+    /// Small messages of all ranks of a host.
+    pub const INSIDE: Pattern = Pattern::new(true, Among::Inside, SMALL, 200);
+    /// A ring of them.
+    pub const INSIDE_RING: Pattern = Pattern::new(false, Among::Inside, SMALL, 200);
+    /// A ring with large messages.
+    pub const INSIDE_LARGE: Pattern = Pattern::new(false, Among::Inside, 128 << 10, 6);
+    /// Small messages between hosts.
+    pub const AT_ONCE: Pattern = Pattern::new(true, Among::Across, SMALL, 100);
+    /// A ring of all ranks.
+    pub const RING: Pattern = Pattern::new(false, Among::All, SMALL, 200);
+    /// A ring of large messages between hosts.
+    pub const LARGE: Pattern = Pattern::new(false, Among::Across, 64 << 10, 12);
+
+    /// Whether two ranks are in one group: of one host or not, at the same place of theirs or not.
+    #[must_use]
+    pub fn joins(self, same_host: bool, same_place: bool) -> bool {
+        match self.among {
+            Among::Inside => same_host,
+            Among::Across => same_place,
+            Among::All => true,
+        }
+    }
+}
+
+/// What the benchmarks took: for each message, seconds of one processor that the machine was busy, if nothing else is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Processors of the machine that all hosts share.
+    pub processors: usize,
+    /// Bytes a second of a link.
+    pub rate: f64,
+    /// The same where all ranks of a host send and receive at once.
+    pub crowded: f64,
+    /// Seconds that one message between hosts takes with nothing else going on.
+    pub alone: f64,
+    /// To reduce a byte.
+    pub reduced: f64,
+    /// [`Pattern::INSIDE`], all ranks at work.
+    pub inside: f64,
+    /// [`Pattern::INSIDE_RING`], all ranks at work.
+    pub inside_ring: f64,
+    /// [`Pattern::INSIDE_LARGE`], all ranks at work.
+    pub inside_large: f64,
+    /// With all ranks at work.
+    pub all: Spans,
+    /// With one rank of each host at work.
+    pub few: Spans,
+}
+
+impl Measured {
+    /// Of each figure the median; `None` of nothing.
+    #[must_use]
+    pub fn median(found: &[Measured]) -> Option<Measured> {
+        let first = *found.first()?;
+        let middle = |of: &dyn Fn(&Measured) -> f64| median(found.iter().map(of).collect()).unwrap_or_default();
+        let spans = |of: fn(&Measured) -> Spans| Spans {
+            at_once: middle(&|one| of(one).at_once),
+            ring: middle(&|one| of(one).ring),
+            large: middle(&|one| of(one).large),
+        };
+        Some(Measured {
+            processors: first.processors,
+            rate: middle(&|one| one.rate),
+            crowded: middle(&|one| one.crowded),
+            alone: middle(&|one| one.alone),
+            reduced: middle(&|one| one.reduced),
+            inside: middle(&|one| one.inside),
+            inside_ring: middle(&|one| one.inside_ring),
+            inside_large: middle(&|one| one.inside_large),
+            all: spans(|one| one.all),
+            few: spans(|one| one.few),
+        })
+    }
+}
+
+/// What the benchmarks between hosts took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spans {
+    /// [`Pattern::AT_ONCE`].
+    pub at_once: f64,
+    /// [`Pattern::RING`].
+    pub ring: f64,
+    /// [`Pattern::LARGE`].
+    pub large: f64,
+}
 
 /// Measures; on rank 0 of the communicator, which spans several hosts with as many ranks each, a host's in a row. The
 /// ranks are started with [`SETTINGS`].
 ///
 /// Of messages that everybody sends to everybody at once, a rank finds many in one turn: they price messages. One of a ring
-/// of all ranks is what a rank waits for before it sends the next: it costs a turn besides, with all that waiting takes
-/// (yielding, sleeping, waking) where as many ranks do it.
+/// is what a rank waits for before it sends the next: it costs giving way, sleeping and waking besides.
 ///
 /// # Errors
 /// The library failed, or there is one host only.
-pub fn measure(comm: &Communicator) -> Result<Option<Constants>, Failure> {
+pub fn measure(comm: &Communicator) -> Result<Option<Measured>, Failure> {
     let host = u32::try_from(comm.host_of(comm.rank()))?;
     let near = comm.split(Some(host), 0)?.ok_or("every rank has a host")?;
     let far = comm.split(Some(u32::try_from(near.rank())?), 0)?.ok_or("every rank has a place on its host")?;
-    let (width, hosts) = (near.size(), far.size());
-    if hosts < 2 || width < 2 {
+    if far.size() < 2 || near.size() < 2 {
         return Err("constants are measured on several hosts with several ranks each".into());
     }
-    // What a message costs where so many such groups of ranks are at it; the ranks of no group wait.
-    let each = |spent: Spent, size: usize, groups: usize| spent.shared(size * (size - 1) * groups);
-    let ring = |ranks: Option<&Communicator>, (size, groups): (usize, usize), bytes: usize, rounds: usize| {
-        let (block, mut blocks) = (vec![1_u8; bytes], vec![0_u8; bytes * size]);
-        let round = || Ok(ranks.map_or(Ok(()), |ranks| ranks.all_gather_into(&block, &mut blocks))?);
-        Ok::<_, Failure>(each(spent(comm, rounds, round)?, size, groups))
+    let is_first = near.rank() == 0;
+    let pair = far.split((is_first && far.rank() < 2).then_some(0), 0)?;
+    let mut found = Vec::new();
+    for _ in 0..TURNS {
+        found.push(turn(comm, &near, &far, pair.as_ref())?);
+    }
+    Ok(Measured::median(&found).filter(|_| comm.rank() == 0))
+}
+
+/// Everything once. `near`: the ranks of this host, `far`: those at the same place of theirs, `pair`: of two ranks on two hosts.
+fn turn(
+    comm: &Communicator,
+    near: &Communicator,
+    far: &Communicator,
+    pair: Option<&Communicator>,
+) -> Result<Measured, Failure> {
+    let (width, hosts) = (near.size(), far.size());
+    // One rank of each host: as many processes as are at work then; the others wait.
+    let bench = |pattern: Pattern, few: bool| -> Result<Spent, Failure> {
+        let ranks = match (pattern.among, few) {
+            (Among::Inside, _) => Some(near),
+            (Among::Across, false) => Some(far),
+            (Among::All, false) => Some(comm),
+            (_, true) => Some(far).filter(|_| near.rank() == 0),
+        };
+        let (size, groups) = match (pattern.among, few) {
+            (Among::Inside, _) => (width, hosts),
+            (Among::Across, false) => (hosts, width),
+            (Among::All, false) => (comm.size(), 1),
+            (_, true) => (hosts, 1),
+        };
+        let messages = size * (size - 1) * groups;
+        let rounds = (ENOUGH[usize::from(pattern.bytes > SMALL)] / messages).clamp(2, pattern.rounds);
+        let blocks = |here: bool| vec![1_u8; if here { pattern.bytes * size } else { 0 }];
+        let (sent, mut received) = (blocks(ranks.is_some()), blocks(ranks.is_some()));
+        let round = || {
+            let Some(ranks) = ranks else { return Ok(()) };
+            match pattern.at_once {
+                true => ranks.all_to_all_into(&sent, &mut received)?,
+                false => ranks.all_gather_into(&sent[..pattern.bytes], &mut received)?,
+            }
+            Ok(())
+        };
+        Ok(spent(comm, rounds, round)?.shared(messages))
     };
-    let at_once = |ranks: Option<&Communicator>, (size, groups): (usize, usize), rounds: usize| {
-        let (sent, mut received) = (vec![1_u8; SMALL * size], vec![0_u8; SMALL * size]);
-        let round = || Ok(ranks.map_or(Ok(()), |ranks| ranks.all_to_all_into(&sent, &mut received))?);
-        Ok::<_, Failure>(each(spent(comm, rounds, round)?, size, groups).busy)
-    };
-    let (inside, across) = ((width, hosts), (hosts, width));
-    let small = [at_once(Some(&near), inside, 200)?, at_once(Some(&far), across, 24)?];
-    let one_by_one = ring(Some(comm), (comm.size(), 1), SMALL, 20)?.busy;
-    let large = ring(Some(&near), inside, LARGE[0], 4)?.busy;
-    let crowd = ring(Some(&far), across, LARGE[1], 2)?;
-    // The same between one rank of each host: as many processes as are at work then.
-    let (first, few) = (Some(&far).filter(|_| near.rank() == 0), (hosts, 1));
-    let few_small = at_once(first, few, 200)?;
-    let few_one_by_one = ring(first, few, SMALL, 400)?.busy;
-    let few_large = ring(first, few, LARGE[1], 12)?.busy;
-    // Alone: how long one message takes.
-    let pair = far.split((near.rank() == 0 && far.rank() < 2).then_some(0), 0)?;
+    let crowd = bench(Pattern::LARGE, false)?;
     let mut passed = Vec::new();
     for (bytes, rounds) in [(SMALL, 60), (LONG[0], 8), (LONG[1], 8)] {
-        let alone = spent(comm, rounds, || pair.as_ref().map_or(Ok(()), |pair| exchange(pair, bytes)))?;
+        let alone = spent(comm, rounds, || pair.map_or(Ok(()), |pair| exchange(pair, bytes)))?;
         passed.push(alone.passed / 2.0);
-    }
-    let reduced = reduction();
-    if comm.rank() != 0 {
-        return Ok(None);
     }
     let per_byte = (passed[2] - passed[1]) / (LONG[1] - LONG[0]) as f64;
     let rate = 1.0 / per_byte.max(f64::MIN_POSITIVE);
-    let byte = |large: f64, small: f64, bytes: usize| ((large - small) / (bytes - SMALL) as f64).max(0.0);
-    let priced = |small: f64, byte: f64| [(small - SMALL as f64 * byte).max(0.0), byte];
-    // One of so many messages of the ring goes to another host.
-    let mixed = small[0] + (small[1] - small[0]) / width as f64;
-    let inside = priced(small[0], byte(large, small[0], LARGE[0]));
-    Ok(Some(Constants {
+    let spans = |few: bool, large: f64| -> Result<Spans, Failure> {
+        Ok(Spans { at_once: bench(Pattern::AT_ONCE, few)?.busy, ring: bench(Pattern::RING, few)?.busy, large })
+    };
+    Ok(Measured {
         processors: std::thread::available_parallelism().map_or(1, usize::from),
         rate,
-        crowded: (LARGE[1] as f64 / (crowd.passed * hosts as f64)).min(rate),
-        latency: (passed[0] - few_small).max(0.0),
-        reduced,
-        all: Costs {
-            turn: (one_by_one - mixed).max(0.0),
-            inside,
-            between: priced(small[1], byte(crowd.busy, small[1], LARGE[1])),
-        },
-        one_a_host: Some(Costs {
-            turn: (few_one_by_one - few_small).max(0.0),
-            inside,
-            between: priced(few_small, byte(few_large, few_small, LARGE[1])),
-        }),
-    }))
+        crowded: (Pattern::LARGE.bytes as f64 / (crowd.passed * hosts as f64)).min(rate),
+        alone: passed[0],
+        reduced: reduction(),
+        inside: bench(Pattern::INSIDE, false)?.busy,
+        inside_ring: bench(Pattern::INSIDE_RING, false)?.busy,
+        inside_large: bench(Pattern::INSIDE_LARGE, false)?.busy,
+        all: spans(false, crowd.busy)?,
+        few: spans(true, bench(Pattern::LARGE, true)?.busy)?,
+    })
 }
+
+/// So many messages, small or large ones, are enough for a figure.
+const ENOUGH: [usize; 2] = [150_000, 2_000];
 
 /// A message to the partner and one back.
 fn exchange(pair: &Communicator, bytes: usize) -> Result<(), Failure> {
@@ -259,8 +390,8 @@ mod tests {
             crowded: 10e6,
             latency: 1e-4,
             reduced: 1e-10,
-            all: Costs { turn: 3e-6, inside: [2e-5, 2e-10], between: [4e-5, 1e-9] },
-            one_a_host: Some(Costs { turn: 2e-6, ..Costs::default() }),
+            all: Costs { turn: 3e-6, wake: 2e-5, inside: [2e-5, 2e-10], between: [4e-5, 1e-9] },
+            one_a_host: Costs { turn: 2e-6, ..Costs::default() },
         };
         assert_eq!(constants.fabric(0.0, 1).machine.map(|machine| machine.turn), Some(2e-6));
         let fabric = constants.fabric(151_400.0, 8);
@@ -268,7 +399,7 @@ mod tests {
         assert_eq!((fabric.rate, fabric.crowded, fabric.overhead), (12.5e6, 10e6, 0.0));
         assert_eq!(fabric.machine.map(|machine| machine.inside.message), Some(2e-5));
         let options = "--rate 100.0Mbit --crowded 80.0Mbit --latency 100us --overhead 0us \
-                       --burst 16KiB --timeout 200ms --machine 2,20.000us,0.200ns,40.000us,1.000ns,0.100ns,3.000us";
+                       --burst 16KiB --timeout 200ms --machine 2,20.000us,0.200ns,40.000us,1.000ns,0.100ns,3.000us,20.000us";
         assert_eq!(constants.options(), options);
     }
 }

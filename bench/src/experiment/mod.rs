@@ -3,6 +3,7 @@
 //! The program `two-hop` (`bench/src/bin/two_hop.rs`) measures; here are the ways to reduce, the times, and what is
 //! shown of them. Starts nothing.
 
+pub mod calibrate;
 pub mod cases;
 pub mod constants;
 pub mod predict;

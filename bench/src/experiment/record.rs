@@ -1,7 +1,7 @@
 //! What has been measured, as JSON that further runs add to.
 
 use super::cases::Case;
-use super::constants::Constants;
+use super::constants::{Constants, Measured};
 use crate::measure::median;
 use crate::port::Failure;
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,8 @@ pub struct Record {
     pub ranks_a_host: usize,
     /// Bytes that wait at a port of the switch at most, where that is known.
     pub queue: Option<f64>,
+    /// What the benchmarks took by which that is known.
+    pub measured: Vec<Measured>,
     /// What messages cost there.
     pub constants: Option<Constants>,
     /// The times.

@@ -39,10 +39,7 @@ impl Collectives for Communicator {
     }
 
     fn all_reduce_into<T: Element>(&self, data: &[T], result: &mut [T], op: impl Op<T>) -> Result<()> {
-        if data.len() == result.len() {
-            result.copy_from_slice(data);
-        }
-        Call::new::<T>(self, Collective::AllReduce, 0, data.len()).run(&[], result, Some(&op))
+        Call::new::<T>(self, Collective::AllReduce, 0, data.len()).run_into(data, result, &op)
     }
 
     fn gather<T: Element>(&self, data: &[T], root: usize) -> Result<Option<Vec<T>>> {

@@ -264,6 +264,24 @@ fn broadcasts_and_reduces_in_chunks_and_meetings() {
 }
 
 #[test]
+fn all_reduces_whose_result_goes_elsewhere() {
+    for shares_processors in [false, true] {
+        on_ranks(Some(2), 2, meetings(2, shares_processors), |view, mut others| {
+            let rank = view.own;
+            let meetings = Meetings::new(view, rank, 2, SMALL, CHUNK);
+            let mut counts = Counts::default();
+            for (call, length) in [1, 6, 1].into_iter().enumerate() {
+                let own: Vec<u8> = (0..length).map(|index| value(rank, call, index)).collect();
+                let mut result = vec![0; length];
+                meetings.run(&mut counts, &mut others, 7, Data::To(&own, Some(&mut result)), Some(&sum())).unwrap();
+                let expected = |index| value(0, call, index).wrapping_add(value(1, call, index));
+                assert!(result.iter().enumerate().all(|(index, found)| *found == expected(index)), "{result:?}");
+            }
+        });
+    }
+}
+
+#[test]
 fn a_call_that_differs_is_found_by_all() {
     for shares_processors in [false, true] {
         on_ranks(Some(2), 2, meetings(2, shares_processors), |view, mut others| {

@@ -9,6 +9,8 @@ use crate::compose::Blocks;
 use crate::operators::Op;
 use crate::schedule::{Side, Slice};
 use spmd::element::{Element, as_bytes};
+use spmd::memory::stores::{LONG, Stores};
+use spmd::memory::{copy_elements, copy_past_cache};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -40,6 +42,8 @@ impl Step {
 }
 
 /// Lines of words: of each rank, and of rank 0 for all.
+///
+/// Behind what says that a rank has entered, on rank 0 how exchanges and chunks are to be written.
 const ENTERED: usize = 0;
 const MARKS: usize = 1;
 /// And the next one.
@@ -53,6 +57,13 @@ const SIGNALS: usize = 6;
 const INLINE: Range<usize> = 2..8;
 /// The last one that came, and who differs, in the lower bits of the word that says that a meeting is over.
 const RANK_BITS: u32 = 20;
+
+/// Ways of which it is known whether what others will read is better written into the cache or past it: the words of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Exchange = 1,
+    Chunks = 2,
+}
 
 /// Bytes that are combined and copied while they are in the nearest cache.
 pub(super) const PIECE: usize = 8 << 10;
@@ -106,8 +117,21 @@ impl<M: RoomMemory> Memory<M> {
         self.room.load(rank, ENTERED, 0, Ordering::Relaxed)
     }
 
+    /// How rank 0 wants so many bytes to be written that others will read. Ranks that share processors share caches.
+    pub(super) fn stores(&self, way: Way, bytes: usize) -> Stores {
+        match bytes < LONG || self.shares_processors() {
+            true => Stores::IntoCache,
+            false => Stores::from_number(self.room.load(0, ENTERED, way as usize, Ordering::Relaxed)),
+        }
+    }
+
+    /// Rank 0 wants it so from now on; the others find out some time.
+    pub(super) fn advise(&self, way: Way, stores: Stores) {
+        self.room.store(0, ENTERED, way as usize, stores as u64, Ordering::Relaxed);
+    }
+
     /// Says `data` to the other rank: in the line of the signal itself where it fits.
-    pub(super) fn say<T: Element>(&self, step: Step, mark: u64, data: &[T]) {
+    pub(super) fn say<T: Element>(&self, step: Step, mark: u64, data: &[T], stores: Stores) {
         let line = SAID + step.parity();
         let bytes = as_bytes(data);
         if bytes.len() <= INLINE.len() * 8 {
@@ -117,10 +141,15 @@ impl<M: RoomMemory> Memory<M> {
                 self.room.store(self.rank, line, index, u64::from_ne_bytes(whole), Ordering::Relaxed);
             }
         } else {
-            self.room.write(self.left_at(step), data.len(), |left| left.copy_from_slice(data));
+            self.room.write(self.left_at(step), data.len(), |left| publish(stores, data, left));
         }
         self.room.store(self.rank, line, 1, mark, Ordering::Relaxed);
         self.room.store(self.rank, line, 0, step.0, Ordering::Release);
+    }
+
+    /// Fetches the line of a step, to be written soon, which the other rank read two steps ago.
+    pub(super) fn prepare_to_say(&self, step: Step, mark: u64) {
+        self.room.store(self.rank, SAID + step.parity(), 1, mark, Ordering::Relaxed);
     }
 
     pub(super) fn has_said(&self, step: Step, rank: usize) -> bool {
@@ -151,7 +180,7 @@ impl<M: RoomMemory> Memory<M> {
 
     /// Leaves `data` for a meeting.
     pub(super) fn leave<T: Element>(&self, step: Step, mark: u64, data: &[T]) {
-        self.room.write(self.left_at(step), data.len(), |left| left.copy_from_slice(data));
+        self.room.write(self.left_at(step), data.len(), |left| copy_elements(data, left));
         self.room.store(self.rank, MARKS, step.parity(), mark, Ordering::Relaxed);
     }
 
@@ -169,7 +198,7 @@ impl<M: RoomMemory> Memory<M> {
     pub(super) fn combine<T: Element>(&self, step: Step, length: usize, op: &dyn Op<T>) {
         let left = self.left_at(step);
         self.room.write(self.result_at(step), length, |result: &mut [T]| {
-            self.room.read(0, left, length, |first| result.copy_from_slice(first));
+            self.room.read(0, left, length, |first| copy_elements(first, result));
             for rank in 1..self.size {
                 self.room.read(rank, left, length, |theirs| op.apply(result, theirs, Side::Right));
             }
@@ -196,11 +225,11 @@ impl<M: RoomMemory> Memory<M> {
     }
 
     pub(super) fn take_result<T: Element>(&self, step: Step, rank: usize, into: &mut [T]) {
-        self.room.read(rank, self.result_at(step), into.len(), |result| into.copy_from_slice(result));
+        self.room.read(rank, self.result_at(step), into.len(), |result| copy_elements(result, into));
     }
 
     pub(super) fn take_left<T: Element>(&self, step: Step, rank: usize, into: &mut [T]) {
-        self.room.read(rank, self.left_at(step), into.len(), |left| into.copy_from_slice(left));
+        self.room.read(rank, self.left_at(step), into.len(), |left| copy_elements(left, into));
     }
 
     /// The block of a chunk of `length` elements that a rank combines.
@@ -208,12 +237,12 @@ impl<M: RoomMemory> Memory<M> {
         Blocks::new(Slice::output(0, length), self.size).block(rank).range()
     }
 
-    /// Copies a chunk in, without the block of rank `own` if that is read elsewhere.
-    pub(super) fn copy_in<T: Element>(&self, step: Step, mark: u64, data: &[T], own: usize, skips: bool) {
-        let skipped = if skips { self.block(data.len(), own) } else { 0..0 };
+    /// Copies a chunk in, without this rank's own block if that is read where it is.
+    pub(super) fn copy_in<T: Element>(&self, step: Step, mark: u64, data: &[T], skips: bool, stores: Stores) {
+        let skipped = if skips { self.block(data.len(), self.rank) } else { 0..0 };
         self.room.write(self.chunk_at(step), data.len(), |chunk: &mut [T]| {
-            chunk[..skipped.start].copy_from_slice(&data[..skipped.start]);
-            chunk[skipped.end..].copy_from_slice(&data[skipped.end..]);
+            publish(stores, &data[..skipped.start], &mut chunk[..skipped.start]);
+            publish(stores, &data[skipped.end..], &mut chunk[skipped.end..]);
         });
         self.room.store(self.rank, MARKS, 2 + step.parity(), mark, Ordering::Relaxed);
     }
@@ -239,38 +268,51 @@ impl<M: RoomMemory> Memory<M> {
     }
 
     /// Combines this rank's block of a chunk out of everybody's, where its own lies, and publishes it.
-    pub(super) fn combine_in_place<T: Element>(&self, step: Step, chunk: &mut [T], op: &dyn Op<T>) {
-        if !op.is_commutative() && self.rank > 0 {
-            let range = self.block(chunk.len(), self.rank);
-            self.combine_apart(step, chunk, op);
-            // What was published is this rank's to read, too.
-            return self.room.read(self.rank, self.block_at(step), range.len(), |result| {
-                chunk[range.clone()].copy_from_slice(result);
-            });
-        }
+    pub(super) fn combine_in_place<T: Element>(&self, step: Step, chunk: &mut [T], stores: Stores, op: &dyn Op<T>) {
         self.by_pieces(step, chunk.len(), |result, piece| {
+            if !op.is_commutative() && self.rank > 0 {
+                self.accumulate(step, &piece, &chunk[piece.clone()], result, op);
+                return copy_elements(result, &mut chunk[piece]);
+            }
             let own = &mut chunk[piece.clone()];
             for rank in (0..self.size).filter(|rank| *rank != self.rank) {
                 self.of_chunk(step, rank, &piece, |theirs| op.apply(own, theirs, Side::Right));
             }
-            result.copy_from_slice(own);
+            publish(stores, own, result);
         });
     }
 
-    /// The same in rank order, without writing to the rank's own data.
-    pub(super) fn combine_apart<T: Element>(&self, step: Step, chunk: &[T], op: &dyn Op<T>) {
-        self.by_pieces(step, chunk.len(), |result, piece| {
-            for rank in 0..self.size {
-                let mut add = |theirs: &[T]| match rank {
-                    0 => result.copy_from_slice(theirs),
-                    _ => op.apply(result, theirs, Side::Right),
-                };
-                match rank == self.rank {
-                    true => add(&chunk[piece.clone()]),
-                    false => self.of_chunk(step, rank, &piece, add),
-                }
+    /// The same without writing to the rank's own data: to the same place of `out` where there is one.
+    pub(super) fn combine_apart<T: Element>(
+        &self,
+        step: Step,
+        chunk: &[T],
+        mut out: Option<&mut [T]>,
+        stores: Stores,
+        op: &dyn Op<T>,
+    ) {
+        self.by_pieces(step, chunk.len(), |result, piece| match &mut out {
+            Some(out) => {
+                self.accumulate(step, &piece, &chunk[piece.clone()], &mut out[piece.clone()], op);
+                publish(stores, &out[piece], result);
             }
+            None => self.accumulate(step, &piece, &chunk[piece.clone()], result, op),
         });
+    }
+
+    /// Combines a piece of a chunk out of everybody's, in rank order where that matters, and elsewhere as in place.
+    fn accumulate<T: Element>(&self, step: Step, piece: &Range<usize>, own: &[T], into: &mut [T], op: &dyn Op<T>) {
+        let first = if op.is_commutative() { self.rank } else { 0 };
+        for rank in std::iter::once(first).chain((0..self.size).filter(|rank| *rank != first)) {
+            let mut add = |theirs: &[T]| match rank == first {
+                true => copy_elements(theirs, into),
+                false => op.apply(into, theirs, Side::Right),
+            };
+            match rank == self.rank {
+                true => add(own),
+                false => self.of_chunk(step, rank, piece, add),
+            }
+        }
     }
 
     /// This rank's block of a chunk of `length` elements piece by piece: where the piece is to be published, and where in
@@ -296,12 +338,21 @@ impl<M: RoomMemory> Memory<M> {
     pub(super) fn copy_out<T: Element>(&self, step: Step, chunk: &mut [T], own: usize) {
         for rank in (0..self.size).filter(|rank| *rank != own) {
             let range = self.block(chunk.len(), rank);
-            self.room.read(rank, self.block_at(step), range.len(), |block| chunk[range.clone()].copy_from_slice(block));
+            self.room
+                .read(rank, self.block_at(step), range.len(), |block| copy_elements(block, &mut chunk[range.clone()]));
         }
     }
 
     /// Copies a rank's whole chunk out.
     pub(super) fn copy_chunk<T: Element>(&self, step: Step, rank: usize, into: &mut [T]) {
-        self.room.read(rank, self.chunk_at(step), into.len(), |chunk| into.copy_from_slice(chunk));
+        self.room.read(rank, self.chunk_at(step), into.len(), |chunk| copy_elements(chunk, into));
+    }
+}
+
+/// Copies to where others will read it.
+fn publish<T: Element>(stores: Stores, from: &[T], to: &mut [T]) {
+    match stores {
+        Stores::IntoCache => copy_elements(from, to),
+        Stores::PastCache => copy_past_cache(from, to),
     }
 }

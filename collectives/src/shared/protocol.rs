@@ -5,11 +5,14 @@
 //! combined in rank order when the operator asks for it, and each element on one rank only or by the same expression on
 //! all. Knows no communicator: how a rank waits is the business of its [`Company`].
 
-use super::memory::{Memory, RoomMemory, Step};
+use super::memory::{Memory, RoomMemory, Step, Way};
 use crate::operators::Op;
 use crate::schedule::Side;
 use spmd::element::Element;
+use spmd::memory::copy_elements;
+use spmd::memory::stores::{Chooser, LONG, Sample, Side as Task, Stores};
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 /// Up to this many bytes the last rank that comes combines everybody's data.
 pub(super) const SMALL: usize = 16 << 10;
@@ -30,14 +33,30 @@ pub(super) trait Company {
     fn differs(&mut self, rank: usize) -> Self::Error;
 }
 
-/// How many steps of each kind there have been: the same on all ranks.
-#[derive(Clone, Copy, Debug, Default)]
+/// How many steps of each kind there have been: the same on all ranks. And what rank 0 knows of how long they take.
+#[derive(Debug, Default)]
 pub(super) struct Counts {
     calls: u64,
     exchanges: u64,
     meetings: u64,
     chunks: u64,
+    /// For [`Way::Exchange`] and [`Way::Chunks`].
+    learnt: [Learnt; 2],
 }
+
+/// What rank 0 knows about the stores of a way.
+#[derive(Debug, Default)]
+struct Learnt {
+    chooser: Chooser,
+    /// The stores of the last time, and how often they have been used since others were.
+    stores: Stores,
+    times: u32,
+}
+
+/// So often the caches are not yet what other stores make them, and another rank may write the other way.
+const SETTLING: u32 = 3;
+/// A chunk counts for so many bytes, so that several decide.
+const COUNTED: usize = 16 << 10;
 
 /// What a call reads and writes.
 pub(super) enum Data<'a, T> {
@@ -45,7 +64,7 @@ pub(super) enum Data<'a, T> {
     Both(&'a mut [T]),
     /// The root's goes to all.
     From(usize, &'a mut [T]),
-    /// Everybody's, and the result at the root.
+    /// Everybody's, and the result where it is wanted: at the root, or on all ranks.
     To(&'a [T], Option<&'a mut [T]>),
 }
 
@@ -100,24 +119,57 @@ impl<M: RoomMemory> Meetings<M> {
     ) -> Result<(), C::Error> {
         counts.exchanges += 1;
         let (step, other) = (Step(counts.exchanges), 1 - self.rank);
-        self.memory.say(step, mark, data.own(self.rank));
+        let bytes = data.length() * size_of::<T>();
+        let stores = self.memory.stores(Way::Exchange, bytes);
+        let watch = self.watch(bytes);
+        self.memory.say(step, mark, data.own(self.rank), stores);
+        let written = watch.map(|watch| watch.elapsed());
+        // Looked at before the fence in `wake`: the other's line comes while ours is fetched to be written.
+        let has_said = self.memory.has_said(step, other);
         company.wake(0..2)?;
-        self.wait(counts.calls, company, || self.memory.has_said(step, other))?;
+        if !has_said {
+            self.wait(counts.calls, company, || self.memory.has_said(step, other))?;
+        }
         if self.memory.said_mark(step, other) != mark {
             return Err(company.differs(other));
         }
+        let watch = self.watch(bytes);
         self.memory.hear(step, other, data.length(), |theirs| match (data, op) {
             (Data::Both(both), Some(op)) => {
                 op.apply(both, theirs, if other < self.rank { Side::Left } else { Side::Right });
             }
-            (Data::From(root, data), _) if *root == other => data.copy_from_slice(theirs),
+            (Data::From(root, data), _) if *root == other => copy_elements(theirs, data),
             (Data::To(own, Some(result)), Some(op)) => {
-                result.copy_from_slice(own);
+                copy_elements(own, result);
                 op.apply(result, theirs, if other < self.rank { Side::Left } else { Side::Right });
             }
             _ => {}
         });
+        self.memory.prepare_to_say(Step(step.0 + 1), mark);
+        self.learn(counts, Way::Exchange, bytes, stores, written.zip(watch.map(|watch| watch.elapsed())));
         Ok(())
+    }
+
+    /// A watch where it is worth knowing how long so many bytes take: on rank 0, which decides for all.
+    fn watch(&self, bytes: usize) -> Option<Instant> {
+        (self.rank == 0 && bytes >= LONG && !self.memory.shares_processors()).then(Instant::now)
+    }
+
+    /// So many bytes, written with these stores, took so long to be written, and to be read and combined.
+    fn learn(&self, counts: &mut Counts, way: Way, bytes: usize, stores: Stores, times: Option<(Duration, Duration)>) {
+        let Some((written, read)) = times else { return };
+        let Learnt { chooser, stores: last, times } = &mut counts.learnt[way as usize - 1];
+        *times = if stores == *last { times.saturating_add(1) } else { 0 };
+        *last = stores;
+        if *times < SETTLING {
+            return;
+        }
+        chooser.sample(Task::Write, Sample::new(stores, bytes, written));
+        chooser.sample(Task::Read, Sample::new(stores, bytes, read));
+        let advice = chooser.advice(stores, bytes.min(COUNTED));
+        if advice != stores {
+            self.memory.advise(way, advice);
+        }
     }
 
     /// Everybody leaves its data and comes; the last one that comes combines all of it.
@@ -176,12 +228,19 @@ impl<M: RoomMemory> Meetings<M> {
         let range = |index: usize| index * most..((index + 1) * most).min(length);
         let step = |index: usize| Step(first + 1 + index as u64);
         let skips = data.reads_its_own();
-        self.memory.copy_in(step(0), mark, data.own_part(self.rank, range(0)), self.rank, skips);
+        let bytes = range(0).len() * size_of::<T>();
+        let stores = self.memory.stores(Way::Chunks, bytes);
+        let watch = self.watch(bytes);
+        self.memory.copy_in(step(0), mark, data.own_part(self.rank, range(0)), skips, stores);
+        let mut written = watch.map(|watch| watch.elapsed());
         self.signal(company, step(0), Self::CAME)?;
         for index in 0..number {
+            let mut written_next = None;
             if index + 1 < number {
                 let part = data.own_part(self.rank, range(index + 1));
-                self.memory.copy_in(step(index + 1), mark, part, self.rank, skips);
+                let watch = self.watch(bytes);
+                self.memory.copy_in(step(index + 1), mark, part, skips, stores);
+                written_next = watch.map(|watch| watch.elapsed());
                 self.signal(company, step(index + 1), Self::CAME)?;
             }
             let now = step(index);
@@ -191,19 +250,21 @@ impl<M: RoomMemory> Meetings<M> {
             {
                 return Err(company.differs(rank));
             }
+            let watch = self.watch(bytes);
             match (&mut *data, op) {
                 (Data::Both(both), Some(op)) => {
-                    self.memory.combine_in_place(now, &mut both[range(index)], op);
+                    self.memory.combine_in_place(now, &mut both[range(index)], stores, op);
                     self.signal(company, now, Self::COMBINED)?;
                     self.wait(calls, company, || self.memory.all(now, Self::COMBINED))?;
                     self.memory.copy_out(now, &mut both[range(index)], self.rank);
                 }
                 (Data::To(own, result), Some(op)) => {
-                    self.memory.combine_apart(now, &own[range(index)], op);
+                    let mut result = result.as_mut().map(|result| &mut result[range(index)]);
+                    self.memory.combine_apart(now, &own[range(index)], result.as_deref_mut(), stores, op);
                     self.signal(company, now, Self::COMBINED)?;
                     self.wait(calls, company, || self.memory.all(now, Self::COMBINED))?;
                     if let Some(result) = result {
-                        self.memory.copy_out(now, &mut result[range(index)], usize::MAX);
+                        self.memory.copy_out(now, result, self.rank);
                     }
                 }
                 (Data::From(root, data), _) => {
@@ -215,6 +276,9 @@ impl<M: RoomMemory> Meetings<M> {
                 }
                 _ => {}
             }
+            let times = written.zip(watch.map(|watch| watch.elapsed()));
+            self.learn(counts, Way::Chunks, range(index).len() * size_of::<T>(), stores, times);
+            written = written_next;
         }
         Ok(())
     }

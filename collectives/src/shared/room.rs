@@ -7,10 +7,12 @@ use spmd::element::Element;
 use std::sync::atomic::Ordering;
 
 impl RoomMemory for Room {
+    #[inline]
     fn load(&self, rank: usize, line: usize, index: usize, order: Ordering) -> u64 {
         self.word(rank, line, index).load(order)
     }
 
+    #[inline]
     fn store(&self, rank: usize, line: usize, index: usize, value: u64, order: Ordering) {
         self.word(rank, line, index).store(value, order);
     }

@@ -40,6 +40,10 @@ fn results_are_right_for_all_sizes_on_1_to_9_ranks_again_and_again() {
                     let mut all = own.clone();
                     comm.all_reduce(&mut all, Sum).unwrap();
                     assert!(all.iter().copied().eq(sums()), "all_reduce of {length} on {ranks}");
+                    let mut elsewhere = vec![0; length];
+                    comm.all_reduce_into(&own, &mut elsewhere, Sum).unwrap();
+                    assert!(elsewhere.into_iter().eq(sums()), "all_reduce_into of {length} on {ranks}");
+                    assert!((0..length).all(|index| own[index] == value(comm.rank(), index, call)), "{length}");
                     let root = (call + length) % ranks;
                     let result = comm.reduce(&own, Sum, root).unwrap();
                     assert_eq!(result.is_some(), comm.rank() == root);
@@ -73,6 +77,9 @@ fn an_operator_that_does_not_commute_is_applied_in_rank_order() {
                 let mut all = own.clone();
                 comm.all_reduce(&mut all, custom(times)).unwrap();
                 assert!((0..length).all(|index| all[index] == product(index)), "{ranks} ranks, {length}");
+                all.fill([0; 4]);
+                comm.all_reduce_into(&own, &mut all, custom(times)).unwrap();
+                assert!((0..length).all(|index| all[index] == product(index)), "{ranks} ranks, {length}, elsewhere");
                 let result = comm.reduce(&own, custom(times), ranks - 1).unwrap();
                 assert!(result.is_none_or(|result| (0..length).all(|index| result[index] == product(index))));
             }
@@ -88,7 +95,10 @@ fn all_ranks_get_the_same_bits_of_floats_and_get_them_again() {
             let results = cluster.run(|world: &World| {
                 let comm = world.communicator();
                 let mut data: Vec<f32> = (0..50_000).map(|index| 1.0 / (1 + comm.rank() * 77 + index) as f32).collect();
+                let mut elsewhere = vec![0.0; data.len()];
+                comm.all_reduce_into(&data, &mut elsewhere, Sum).unwrap();
                 comm.all_reduce(&mut data, Sum).unwrap();
+                assert!(data.iter().zip(&elsewhere).all(|(one, other)| one.to_bits() == other.to_bits()));
                 data.iter().map(|value| value.to_bits()).collect::<Vec<u32>>()
             });
             results.unwrap()

@@ -17,7 +17,7 @@ pub struct Fabric {
     pub queue: f64,
     /// Bytes that pass a link at once after it has been idle: what a token bucket holds.
     pub burst: f64,
-    /// Seconds after which a sender that hears nothing sends the end of a message again.
+    /// Seconds after which a sender that hears nothing sends the end of a message again at the latest; 0: it does not wait.
     pub timeout: f64,
     /// Hosts of a rack and how much faster their links together are than the rack's own; `None`: one switch.
     pub racks: Option<Racks>,
@@ -43,6 +43,8 @@ pub struct Machine {
     pub reduced: f64,
     /// To give a processor to another rank.
     pub turn: f64,
+    /// What it takes besides to let a rank sleep that finds nothing to do, and to wake it.
+    pub wake: f64,
 }
 
 /// Messages of up to so many bytes leave at once; larger ones are announced, and leave when they are asked for.
@@ -139,17 +141,18 @@ impl Fabric {
                 Network { inside, between: between(per_byte_reduced, 0.0), across: None }
             }
             Some(machine) => {
-                // What all hosts do at once, its processors do one after the other.
+                // What all hosts do at once, its processors do one after the other; a rank that waits for a message sleeps.
+                let waited = machine.turn + machine.wake;
                 let sharing = hosts as f64 / machine.processors.max(1) as f64;
                 let inside = Model {
                     latency: 0.0,
-                    overhead: (machine.inside.message + machine.turn) * sharing,
+                    overhead: (machine.inside.message + waited) * sharing,
                     per_byte: machine.inside.byte * sharing,
                     per_byte_reduced: machine.reduced * sharing,
                 };
                 Network {
                     inside,
-                    between: between(machine.reduced * sharing, (machine.between.message + machine.turn) * sharing),
+                    between: between(machine.reduced * sharing, (machine.between.message + waited) * sharing),
                     across: None,
                 }
             }

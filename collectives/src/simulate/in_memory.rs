@@ -44,6 +44,19 @@ pub fn schedule(
     rank.build(exchanges.as_ref())
 }
 
+/// The schedule of a rank of some ranks only as one of all `size` ranks: `peers` are the ranks of the whole, in the order of
+/// those few.
+///
+/// # Errors
+/// It is not well formed: see [`Builder::finish`].
+pub fn among(schedule: &Schedule, rank: usize, size: usize, peers: &[usize]) -> Result<Schedule, ScheduleError> {
+    let lengths = schedule.lengths();
+    let mut b = Builder::new(rank, size, lengths.input, lengths.output);
+    let places = [b.input(), b.output(), b.scratch(lengths.scratch)];
+    embed(&mut b, schedule, peers, places, &[]);
+    b.finish()
+}
+
 /// A rank's part.
 struct Rank<'a> {
     collective: Collective,

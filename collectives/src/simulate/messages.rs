@@ -183,11 +183,10 @@ impl Simulation<'_> {
             Part::Up | Part::Down | Part::Memory | Part::Processors => (to, self.rate(now, (part, to), source)),
         };
         let again = self.lost(now, (part, index), message, bytes, rate);
-        let timeout = self.fabric.timeout;
-        if again > 0.0 && last && timeout > 0.0 {
-            // Nothing comes behind it by which the receiver would notice.
-            self.pieces[id].end += timeout;
-            return self.at(now + timeout, Event::Arrive { step: sent, piece: id });
+        let silence = self.silence();
+        if again > 0.0 && last && silence > 0.0 {
+            self.pieces[id].end += silence;
+            return self.at(now + silence, Event::Arrive { step: sent, piece: id });
         }
         let time = (bytes + again) / rate + if first { overhead } else { 0.0 };
         let saved = self.fabric.burst / rate;
@@ -240,5 +239,13 @@ impl Simulation<'_> {
         self.losses += 1;
         self.resent += window;
         window
+    }
+
+    /// What a sender waits, whose receiver does not notice that the end of a message was lost as nothing came behind it:
+    /// two round trips through a full queue, after which it sends that end again as a probe (RFC 8985, section 7), and its
+    /// time-out at the most. That probes are lost as well happens to so few that a run knows them as its slowest rounds.
+    fn silence(&self) -> f64 {
+        let Fabric { timeout, queue, latency, rate, .. } = *self.fabric;
+        (2.0 * (2.0 * latency + queue / rate)).min(timeout)
     }
 }

@@ -21,7 +21,7 @@ use crate::price::{Instant, Waits, bytes};
 use crate::schedule::{Action, Schedule};
 use fabric::{AT_END, COPIED, INSIDE, REDUCED};
 use messages::{Kind, Message, PARTS, Piece, SMALLEST_PART};
-use processors::Processors;
+use processors::{Processors, Source};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt;
@@ -71,6 +71,8 @@ pub struct Outcome {
     pub losses: usize,
     /// Bytes that were sent again, everything after the first lost packet (Go-Back-N).
     pub resent: f64,
+    /// Seconds that the processors of the machine that emulates all hosts were busy from first to last, added up.
+    pub processors: f64,
 }
 
 impl Outcome {
@@ -123,6 +125,11 @@ enum Event {
         step: usize,
         message: usize,
     },
+    /// A rank has handed a piece to its host's system.
+    Push {
+        step: usize,
+        piece: usize,
+    },
     /// A piece is at its host's link.
     Depart {
         step: usize,
@@ -130,6 +137,11 @@ enum Event {
     },
     /// A piece reaches the next port on its way.
     Arrive {
+        step: usize,
+        piece: usize,
+    },
+    /// The receiver's system has a piece.
+    Land {
         step: usize,
         piece: usize,
     },
@@ -225,7 +237,7 @@ pub fn simulate(schedules: &[Schedule], element_bytes: usize, fabric: &Fabric, h
 pub fn simulate_each(phases: &[&[Schedule]], element_bytes: usize, fabric: &Fabric, hosts: &Groups) -> Option<Outcome> {
     let ranks = phases.first().map_or(0, |schedules| schedules.len());
     assert!(phases.iter().all(|schedules| schedules.len() == ranks), "every rank has a schedule of each collective");
-    let processors = fabric.machine.map(|machine| Processors::new(machine.processors, machine.turn, ranks));
+    let processors = fabric.machine.map(|machine| Processors::new(&machine, ranks, hosts.count()));
     let progress = |rank: usize| {
         let schedule = &phases[0][rank];
         let remaining = schedule.steps().len();
@@ -253,8 +265,10 @@ pub fn simulate_each(phases: &[&[Schedule]], element_bytes: usize, fabric: &Fabr
         match event {
             Event::Ready { step, rank } => run.ready(now, rank, step),
             Event::Leave { message, .. } => run.leave(now, message),
+            Event::Push { step, piece } => run.push(now, step, piece),
             Event::Depart { piece, .. } => run.depart(now, piece),
             Event::Arrive { piece, .. } => run.arrive(now, piece),
+            Event::Land { step, piece } => run.land(now, step, piece),
             Event::Take { piece, .. } => run.take(now, piece),
             Event::Hand { message, .. } => run.hand(now, message),
             Event::Have { message, .. } => run.have(now, message),
@@ -390,14 +404,46 @@ impl<'a> Simulation<'a> {
             }
             return self.at(end, event);
         };
-        let time = match task {
-            Task::Inside(bytes) => (machine.inside.message + bytes * machine.inside.byte) / 2.0,
-            Task::AtEnd(bytes, first) => {
-                (bytes * machine.between.byte + if first { machine.between.message } else { 0.0 }) / 2.0
+        match (task, event) {
+            (Task::Inside(bytes), _) => {
+                let time = (machine.inside.message + bytes * machine.inside.byte) / 2.0;
+                processors.add(rank, time, event, Source::Here);
             }
-            Task::Reduce(bytes) | Task::Copy(bytes) => bytes * machine.reduced,
-        };
-        processors.add(rank, time, event);
+            (Task::Reduce(bytes) | Task::Copy(bytes), _) => {
+                processors.add(rank, bytes * machine.reduced, event, Source::Here);
+            }
+            // What a message costs is the rank's; what its bytes do, the system's, which asks the rank for no more once it has it.
+            (Task::AtEnd(_, true), Event::Depart { step, piece }) => {
+                processors.add(rank, machine.between.message / 2.0, Event::Push { step, piece }, Source::Sending);
+            }
+            (Task::AtEnd(bytes, _), Event::Take { step, piece }) => {
+                let time = bytes * machine.between.byte / 2.0;
+                processors.add_to_system(self.hosts.of(rank), time, Event::Land { step, piece });
+            }
+            (Task::AtEnd(bytes, _), _) => {
+                processors.add_to_system(self.hosts.of(rank), bytes * machine.between.byte / 2.0, event);
+            }
+        }
+        self.dispatch(now);
+    }
+
+    /// A rank has handed a piece to its host's system, which brings it to the link.
+    fn push(&mut self, now: f64, step: usize, piece: usize) {
+        let Piece { message, kind, bytes, .. } = self.pieces[piece];
+        let Message { source, destination, .. } = self.messages[message];
+        let rank = if kind == Kind::Request { destination } else { source };
+        self.work(now, rank, Task::AtEnd(bytes, false), Event::Depart { step, piece });
+    }
+
+    /// The receiver's system has a piece; the receiver reads it when it looks at its connections.
+    fn land(&mut self, now: f64, step: usize, piece: usize) {
+        let Piece { message, kind, first, .. } = self.pieces[piece];
+        let Message { source, destination, .. } = self.messages[message];
+        let rank = if kind == Kind::Request { source } else { destination };
+        if let (Some(machine), Some(processors)) = (self.fabric.machine, &mut self.processors) {
+            let time = if first { machine.between.message / 2.0 } else { 0.0 };
+            processors.add(rank, time, Event::Take { step, piece }, Source::Connection);
+        }
         self.dispatch(now);
     }
 
@@ -428,6 +474,7 @@ impl<'a> Simulation<'a> {
         let mut busy: Vec<(Part, f64)> = Part::ALL.into_iter().filter_map(share).collect();
         busy.extend(self.processors.as_ref().map(|processors| (Part::Processors, processors.share(seconds))));
         busy.sort_by(|a, b| b.1.total_cmp(&a.1));
-        Outcome { seconds, busy, losses: self.losses, resent: self.resent }
+        let processors = self.processors.as_ref().map_or(0.0, Processors::busy);
+        Outcome { seconds, busy, losses: self.losses, resent: self.resent, processors }
     }
 }

@@ -88,12 +88,16 @@ fn a_short_queue_loses_packets_of_many_senders_and_costs_what_is_sent_again() {
 }
 
 #[test]
-fn the_end_of_a_message_that_is_lost_is_sent_again_after_a_timeout() {
-    let lossy = Fabric { queue: 500.0, latency: 0.0, overhead: 0.0, timeout: 9.0, ..SLOW };
-    let outcome = simulate(&incast(3, 250), 4, &lossy, &Groups::apart(3)).expect("it ends");
-    // The second finds the first in the queue, waits, and then has the port for itself.
+fn the_end_of_a_message_that_is_lost_is_sent_again_after_two_round_trips_or_a_timeout() {
+    let of = |timeout: f64| {
+        let lossy = Fabric { queue: 500.0, latency: 0.25, overhead: 0.0, timeout, ..SLOW };
+        simulate(&incast(3, 250), 4, &lossy, &Groups::apart(3)).expect("it ends")
+    };
+    // The second finds the first in the queue, waits, and then has the port for itself. A round trip: the latency twice, and a queue.
+    let outcome = of(9.0);
     assert_eq!(outcome.losses, 1);
-    close(outcome.seconds, 9.0 + 1.0);
+    close(outcome.seconds, 0.25 + 2.0 * (0.5 + 0.5) + 1.0);
+    close(of(1.5).seconds, 0.25 + 1.5 + 1.0);
 }
 
 #[test]
@@ -129,6 +133,7 @@ fn hosts_on_one_machine_share_its_processors() {
         between: Work { message: 0.0, byte: 0.0 },
         reduced: 1e-3,
         turn: 0.0,
+        wake: 0.0,
     };
     let seconds = |processors| {
         let machine = Some(Machine { processors, ..costs });

@@ -142,6 +142,7 @@ impl HeapMemory {
     ///
     /// # Panics
     /// When the part or the range does not exist.
+    #[inline]
     pub(crate) fn address(&self, part: usize, range: Range<usize>) -> NonNull<u8> {
         assert!(part < self.parts && range.start <= range.end && range.end <= self.part);
         // SAFETY: within the mapping, as asserted.

@@ -4,7 +4,7 @@
 
 mod activity;
 pub(crate) mod lane;
-pub(crate) mod stores;
+pub mod stores;
 
 pub use activity::{Activity, Operation};
 
@@ -15,7 +15,6 @@ pub(crate) fn index(number: u64) -> usize {
     number as usize
 }
 
-#[cfg(not(loom))]
 mod copy;
 #[cfg(not(loom))]
 pub(crate) mod heap;
@@ -26,6 +25,7 @@ pub(crate) mod peer;
 #[cfg(not(loom))]
 mod segment;
 
+pub use copy::{copy_elements, copy_past_cache};
 #[cfg(not(loom))]
 pub(crate) use mapped_lane::MappedLane;
 #[cfg(not(loom))]

@@ -1,4 +1,5 @@
-//! Which kind of stores a lane's producer uses for long payloads: into its cache, or past it into memory.
+//! Which kind of stores a rank uses for long payloads that others read, in lanes and in the memory of collectives: into its cache,
+//! or past it into memory.
 //!
 //! Between cores that share a cache, stores into it are twice as fast once the ring is larger than a core's own cache;
 //! between cores that do not, they are five times slower, because every line has to be fetched out of the producer's
@@ -7,7 +8,7 @@
 
 /// How long payloads are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Stores {
+pub enum Stores {
     /// Past the cache. The safe choice as long as nothing is known: never very slow.
     #[default]
     PastCache = 0,
@@ -24,7 +25,8 @@ impl Stores {
     }
 
     /// The kind with this number; what no peer writes is the safe one.
-    pub(crate) fn from_number(number: u64) -> Self {
+    #[must_use]
+    pub fn from_number(number: u64) -> Self {
         if number == Stores::IntoCache as u64 { Stores::IntoCache } else { Stores::PastCache }
     }
 }
@@ -33,7 +35,7 @@ impl Stores {
 ///
 /// 512 bytes written past the cache take twice as long between near cores, 4 KiB a sixth longer; between far ones large
 /// pieces win a factor of 5 to 8.
-pub(crate) const LONG: usize = 4096;
+pub const LONG: usize = 4096;
 /// Of so many long payloads one is measured.
 pub(crate) const MEASURED: u32 = 4;
 /// Measured bytes that a trial of the other kind lasts: all of them together are more than a core's own cache, which has
@@ -48,7 +50,7 @@ const SMOOTH: f32 = 16.0;
 
 /// Which side of a lane took a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
     /// The producer, to write.
     Write = 0,
     /// The consumer, to read.
@@ -57,14 +59,17 @@ pub(crate) enum Side {
 
 /// How long one payload took one side.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Sample {
-    pub(crate) stores: Stores,
+pub struct Sample {
+    /// How it was written.
+    pub stores: Stores,
     /// Nanoseconds a KiB.
-    pub(crate) cost: f32,
+    pub cost: f32,
 }
 
 impl Sample {
-    pub(crate) fn new(stores: Stores, bytes: usize, took: std::time::Duration) -> Self {
+    /// So many bytes took so long.
+    #[must_use]
+    pub fn new(stores: Stores, bytes: usize, took: std::time::Duration) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "a payload is small")]
         let kibibytes = bytes.max(1) as f32 / 1024.0;
         Sample { stores, cost: took.as_secs_f32() * 1e9 / kibibytes }
@@ -86,7 +91,7 @@ impl Sample {
 
 /// The consumer's opinion, from the times that writes and reads take.
 #[derive(Debug)]
-pub(crate) struct Chooser {
+pub struct Chooser {
     /// Averages by kind and side.
     cost: [[Option<f32>; 2]; 2],
     best: Stores,
@@ -112,14 +117,14 @@ impl Default for Chooser {
 
 impl Chooser {
     /// One side took so long for a payload.
-    pub(crate) fn sample(&mut self, side: Side, sample: Sample) {
+    pub fn sample(&mut self, side: Side, sample: Sample) {
         let average = self.cost[sample.stores as usize][side as usize].get_or_insert(sample.cost);
         // A sample far off is an interruption, not the memory.
         *average += (sample.cost.min(*average * 8.0) - *average) / SMOOTH;
     }
 
     /// So many bytes, written with `stores`, were read and measured. The kind to ask for from now on.
-    pub(crate) fn advice(&mut self, stores: Stores, bytes: usize) -> Stores {
+    pub fn advice(&mut self, stores: Stores, bytes: usize) -> Stores {
         // Else it was written before the producer saw the advice.
         if stores == self.asked {
             self.measured += bytes as u64;

@@ -47,6 +47,7 @@ impl Room {
     /// # Panics
     /// When there is no such word.
     #[must_use]
+    #[inline]
     pub fn word(&self, rank: usize, line: usize, index: usize) -> &AtomicU64 {
         assert!(rank < self.ranks && line < LINES && index < LINE / 8);
         let at = line * LINE + index * 8;
