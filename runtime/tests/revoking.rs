@@ -88,7 +88,7 @@ fn every_later_call_is_an_error_and_communicators_made_before_go_on() {
             let (copy, rank) = (comm.duplicate()?, comm.rank());
             let half = comm.split(Some(rank as u32 % 2), 0)?.expect("everybody has a color");
             let heap = SymmetricHeap::new(&comm, 4096)?;
-            let signals = heap.alloc::<u64>(1)?;
+            let signals = heap.alloc::<u64>(2)?;
             let found = if rank == 0 {
                 comm.send(&[5_u8], 0, 9)?;
                 Some(comm.mprobe(0, 9)?)
@@ -126,7 +126,8 @@ fn every_later_call_is_an_error_and_communicators_made_before_go_on() {
                 assert_revoked(found.recv(&mut [0_u8]), &[3], "a message that was found");
             }
             // What was put before is still there, and others are still reached.
-            signals.set(0, 7, peer)?;
+            // Not the word that a slower rank still waits for.
+            signals.set(1, 7, peer)?;
             for other in [&copy, &half] {
                 let (next, last) =
                     ((other.rank() + 1) % other.size(), (other.rank() + other.size() - 1) % other.size());
