@@ -13,7 +13,6 @@ use crate::table::Table;
 use spmd::comm::{Call, Machine, Room, State, Together};
 use spmd::element::{Element, Signature};
 use spmd::{Communicator, Error, Result};
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 type Planned<T> = std::result::Result<T, ScheduleError>;
@@ -161,8 +160,8 @@ impl<T: Element> Company for Leaders<'_, T> {
         }
     }
 
-    fn wake(&self, positions: Range<usize>) -> Result<()> {
-        self.together.wake(self.members[positions].iter().copied())
+    fn wake(&self, positions: impl IntoIterator<Item = usize>) -> Result<()> {
+        self.together.wake(positions.into_iter().map(|position| self.members[position]))
     }
 
     fn differs(&mut self, position: usize) -> Error {

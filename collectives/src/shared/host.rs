@@ -8,7 +8,6 @@ use crate::plan::Wanted;
 use spmd::comm::{Call, Room, Together};
 use spmd::element::{Element, Signature};
 use spmd::{Communicator, Error, Result};
-use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 /// Its name in the configuration.
@@ -112,7 +111,7 @@ impl Company for Together<'_> {
         Together::wait(self, missing, ready)
     }
 
-    fn wake(&self, ranks: Range<usize>) -> Result<()> {
+    fn wake(&self, ranks: impl IntoIterator<Item = usize>) -> Result<()> {
         Together::wake(self, ranks)
     }
 

@@ -4,6 +4,7 @@
 use super::hops::{Between, Division, HopCounts, Hops};
 use super::memory::{Memory, RoomMemory};
 use super::protocol::{Company, Counts, Data, Meetings};
+use super::tree::Tree;
 use crate::operators::{Op, custom};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
@@ -125,9 +126,9 @@ impl Company for Others {
         Ok(())
     }
 
-    fn wake(&self, ranks: Range<usize>) -> Result<(), usize> {
+    fn wake(&self, ranks: impl IntoIterator<Item = usize>) -> Result<(), usize> {
         fence(Ordering::SeqCst);
-        for rank in ranks.filter(|rank| *rank != self.own) {
+        for rank in ranks.into_iter().filter(|rank| *rank != self.own) {
             let (flag, bell) = &self.asleep[rank];
             if flag.load(Ordering::Relaxed) != 0 {
                 bell.notify();
@@ -199,9 +200,22 @@ fn value(rank: usize, call: usize, index: usize) -> u8 {
 
 /// All-reduces of these lengths one after the other.
 fn all_reduces(ranks: usize, lengths: &'static [usize]) -> impl Fn(View, Others) + Clone {
+    all_reduces_in_groups(ranks, None, lengths)
+}
+
+/// The same, with groups of `width` ranks in trees.
+fn all_reduces_in_groups(
+    ranks: usize,
+    width: Option<usize>,
+    lengths: &'static [usize],
+) -> impl Fn(View, Others) + Clone {
     move |view: View, mut others: Others| {
         let rank = view.own;
         let meetings = Meetings::new(view, rank, ranks, SMALL, CHUNK);
+        let meetings = match width {
+            Some(width) => meetings.with_tree(Tree::of_width(rank, ranks, width)),
+            None => meetings,
+        };
         let mut counts = Counts::default();
         for (call, length) in lengths.iter().enumerate() {
             let mut data: Vec<u8> = (0..*length).map(|index| value(rank, call, index)).collect();
@@ -225,6 +239,60 @@ fn meetings_of_two_ranks() {
 #[test]
 fn meetings_of_three_ranks() {
     on_ranks(Some(2), 3, meetings(3, true), all_reduces(3, &[1, 1]));
+}
+
+/// The root, one that leads a group, and the other one of that group.
+#[test]
+fn a_tree_of_two_levels() {
+    on_ranks(Some(1), 3, meetings(3, false), all_reduces_in_groups(3, Some(2), &[1, 1, 1]));
+}
+
+#[test]
+fn a_tree_of_one_level() {
+    on_ranks(Some(1), 3, meetings(3, false), all_reduces_in_groups(3, Some(1), &[1, 1]));
+}
+
+#[test]
+fn barriers_and_reduces_in_a_tree_and_broadcasts_between_them() {
+    on_ranks(Some(1), 3, meetings(3, false), |view, mut others| {
+        let rank = view.own;
+        let meetings = Meetings::new(view, rank, 3, SMALL, CHUNK).with_tree(Tree::of_width(rank, 3, 2));
+        let mut counts = Counts::default();
+        let own = [value(rank, 0, 0)];
+        let mut result = [0];
+        let place = (rank == 2).then_some(&mut result[..]);
+        meetings.run(&mut counts, &mut others, 7, Data::To(&own, place), Some(&sum())).unwrap();
+        let expected = (0..3).fold(0_u8, |sum, rank| sum.wrapping_add(value(rank, 0, 0)));
+        assert_eq!(result[0], if rank == 2 { expected } else { 0 });
+        let mut data = own;
+        meetings.run(&mut counts, &mut others, 7, Data::From(1, &mut data), None).unwrap();
+        assert_eq!(data, [value(1, 0, 0)]);
+        meetings.run::<u8, _>(&mut counts, &mut others, 7, Data::Both(&mut []), None).unwrap();
+    });
+}
+
+#[test]
+fn a_call_that_differs_in_a_tree_is_found_by_all_in_the_second_step_as_in_the_first() {
+    for (odd, width, before) in [(0, 2, 0), (1, 2, 0), (2, 2, 0), (2, 1, 0), (1, 2, 1), (2, 2, 1)] {
+        on_ranks(Some(1), 3, meetings(3, false), move |view, mut others| {
+            let rank = view.own;
+            let meetings = Meetings::new(view, rank, 3, SMALL, CHUNK).with_tree(Tree::of_width(rank, 3, width));
+            let (mut counts, mut data) = (Counts::default(), [1_u8]);
+            for _ in 0..before {
+                meetings.run(&mut counts, &mut others, 7, Data::Both(&mut data), Some(&sum())).unwrap();
+            }
+            let mark = if rank == odd { 8 } else { 7 };
+            let found = meetings.run(&mut counts, &mut others, mark, Data::Both(&mut data), Some(&sum()));
+            // Two of which one is the odd one, or the root where that is odd itself.
+            let blamed = match (odd, rank) {
+                (0, 0) => 1,
+                (0, _) => 0,
+                _ if rank == odd => 0,
+                _ => odd,
+            };
+            assert_eq!(found, Err(blamed), "rank {rank}");
+        });
+    }
 }
 
 #[test]
@@ -308,7 +376,7 @@ impl Company for Lone {
         self.others.wait(missing, ready)
     }
 
-    fn wake(&self, ranks: Range<usize>) -> Result<(), usize> {
+    fn wake(&self, ranks: impl IntoIterator<Item = usize>) -> Result<(), usize> {
         self.others.wake(ranks)
     }
 

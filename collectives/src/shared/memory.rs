@@ -1,16 +1,18 @@
 //! Who may touch which bytes of the shared memory when.
 //!
-//! Generic over that memory, so that loom checks the very code that runs. Each rank's part has, twice (for odd and even steps), what it says in an exchange, what it leaves for a meeting, what it
-//! has combined there, a chunk, and its combined block. A step's bytes are written by their owner before it signals the
+//! Generic over that memory, so that loom checks the very code that runs. Each rank's part has what it says in a tree
+//! ([`Toward`]) and, twice (for odd and even steps), what it says in an exchange, what it leaves for a meeting, what it has
+//! combined there, a chunk, and its combined block. A step's bytes are written by their owner before it signals the
 //! step, read by others after that, and written again two steps later: by then everybody has signalled the step between,
 //! which it does after it has read.
 
 use crate::compose::Blocks;
 use crate::operators::Op;
 use crate::schedule::{Side, Slice};
-use spmd::element::{Element, as_bytes};
+use spmd::element::{Element, as_bytes, as_bytes_mut};
 use spmd::memory::stores::{LONG, Stores};
 use spmd::memory::{copy_elements, copy_past_cache};
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -55,8 +57,89 @@ const SIGNALS: usize = 6;
 
 /// Words of a line that elements may lie in, behind the step and the mark.
 const INLINE: Range<usize> = 2..8;
-/// The last one that came, and who differs, in the lower bits of the word that says that a meeting is over.
+/// The last one that came, and who differs, in the lower bits of the word that says that a meeting is over; who differs in
+/// that of a line in a tree.
 const RANK_BITS: u32 = 20;
+
+/// The lines of a rank in a tree. They are those of exchanges, which only two ranks have, and those no tree.
+///
+/// One of each serves odd and even steps: a rank writes that toward its parent again when it has read its parent's toward
+/// its children, which the parent wrote when it had read that rank's; and it writes that toward its children again when all
+/// of them have come to the next step, which they do when they have read the one of this step. Each write of word 0 is a release and
+/// each look at it an acquire, so what was read before is read before it is overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Toward {
+    Parent,
+    Children,
+}
+
+impl Toward {
+    fn line(self) -> usize {
+        match self {
+            Toward::Parent => SAID,
+            Toward::Children => SAID + 1,
+        }
+    }
+}
+
+/// Elements that lie in a line.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Inline {
+    words: [u64; INLINE.end - INLINE.start],
+    bytes: usize,
+}
+
+impl Inline {
+    /// Whether so many bytes do.
+    pub(super) fn fits(bytes: usize) -> bool {
+        bytes <= size_of::<[u64; INLINE.end - INLINE.start]>()
+    }
+
+    /// # Panics
+    /// When they do not fit.
+    pub(super) fn new<T: Element>(data: &[T]) -> Self {
+        let (mut inline, data) = (Inline::default(), as_bytes(data));
+        inline.bytes = data.len();
+        inline.bytes_mut().copy_from_slice(data);
+        inline
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.bytes]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.bytes]
+    }
+
+    fn elements<T: Element>(&self) -> Cow<'_, [T]> {
+        match bytemuck::try_cast_slice(self.bytes()) {
+            Ok(elements) => Cow::Borrowed(elements),
+            // Of a type that words are not aligned for.
+            Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(self.bytes())),
+        }
+    }
+
+    /// Combines elements of higher ranks into these; as many.
+    pub(super) fn combine<T: Element>(&mut self, theirs: &Inline, op: &dyn Op<T>) {
+        // None, or of a type without size, which has one value.
+        if self.bytes == 0 {
+            return;
+        }
+        let theirs = theirs.elements::<T>();
+        if let Ok(own) = bytemuck::try_cast_slice_mut(self.bytes_mut()) {
+            return op.apply(own, &theirs, Side::Right);
+        }
+        let mut own = self.elements::<T>().into_owned();
+        op.apply(&mut own, &theirs, Side::Right);
+        *self = Inline::new(&own);
+    }
+
+    /// Copies them to as many.
+    pub(super) fn take<T: Element>(&self, into: &mut [T]) {
+        as_bytes_mut(into).copy_from_slice(self.bytes());
+    }
+}
 
 /// Ways of which it is known whether what others will read is better written into the cache or past it: the words of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,15 +216,9 @@ impl<M: RoomMemory> Memory<M> {
     /// Says `data` to the other rank: in the line of the signal itself where it fits.
     pub(super) fn say<T: Element>(&self, step: Step, mark: u64, data: &[T], stores: Stores) {
         let line = SAID + step.parity();
-        let bytes = as_bytes(data);
-        if bytes.len() <= INLINE.len() * 8 {
-            for (index, word) in INLINE.zip(bytes.chunks(8)) {
-                let mut whole = [0; 8];
-                whole[..word.len()].copy_from_slice(word);
-                self.room.store(self.rank, line, index, u64::from_ne_bytes(whole), Ordering::Relaxed);
-            }
-        } else {
-            self.room.write(self.left_at(step), data.len(), |left| publish(stores, data, left));
+        match Inline::fits(size_of_val(data)) {
+            true => self.put(line, &Inline::new(data)),
+            false => self.room.write(self.left_at(step), data.len(), |left| publish(stores, data, left)),
         }
         self.room.store(self.rank, line, 1, mark, Ordering::Relaxed);
         self.room.store(self.rank, line, 0, step.0, Ordering::Release);
@@ -163,19 +240,51 @@ impl<M: RoomMemory> Memory<M> {
     /// Gives what the rank has said, as many elements.
     pub(super) fn hear<T: Element>(&self, step: Step, rank: usize, length: usize, use_it: impl FnOnce(&[T])) {
         let bytes = length * size_of::<T>();
-        if bytes > INLINE.len() * 8 {
-            return self.room.read(rank, self.left_at(step), length, use_it);
+        match Inline::fits(bytes) {
+            true => use_it(&self.get(rank, SAID + step.parity(), bytes).elements::<T>()),
+            false => self.room.read(rank, self.left_at(step), length, use_it),
         }
-        let mut words = [0_u64; 6];
-        for (place, index) in words.iter_mut().zip(INLINE).take(bytes.div_ceil(8)) {
-            *place = self.room.load(rank, SAID + step.parity(), index, Ordering::Relaxed);
+    }
+
+    /// Puts elements into a line of this rank, and gets them out of one.
+    fn put(&self, line: usize, value: &Inline) {
+        for (index, word) in INLINE.zip(value.words).take(value.bytes.div_ceil(8)) {
+            self.room.store(self.rank, line, index, word, Ordering::Relaxed);
         }
-        let words: &[u8] = bytemuck::cast_slice(&words);
-        match bytemuck::try_cast_slice(&words[..bytes]) {
-            Ok(elements) => use_it(elements),
-            // Of a type that words are not aligned for.
-            Err(_) => use_it(&bytemuck::pod_collect_to_vec::<u8, T>(&words[..bytes])),
+    }
+
+    fn get(&self, rank: usize, line: usize, bytes: usize) -> Inline {
+        let mut value = Inline { bytes, ..Inline::default() };
+        for (place, index) in value.words.iter_mut().zip(INLINE).take(bytes.div_ceil(8)) {
+            *place = self.room.load(rank, line, index, Ordering::Relaxed);
         }
+        value
+    }
+
+    /// Passes something on in a tree: who differs, the mark that it does from, and a value.
+    pub(super) fn pass(&self, toward: Toward, step: Step, differs: Option<usize>, mark: u64, value: &Inline) {
+        let line = toward.line();
+        let who = differs.map_or(0, |rank| rank as u64 + 1);
+        self.put(line, value);
+        self.room.store(self.rank, line, 1, mark, Ordering::Relaxed);
+        self.room.store(self.rank, line, 0, step.0 << RANK_BITS | who, Ordering::Release);
+    }
+
+    pub(super) fn has_passed(&self, toward: Toward, step: Step, rank: usize) -> bool {
+        // Numbers of steps are cut off at the same bit; no rank is further than one step away.
+        self.room.load(rank, toward.line(), 0, Ordering::Acquire) >> RANK_BITS == step.0 << RANK_BITS >> RANK_BITS
+    }
+
+    /// Who differs, and the mark, of what a rank has passed.
+    pub(super) fn passed(&self, toward: Toward, rank: usize) -> (Option<usize>, u64) {
+        let word = self.room.load(rank, toward.line(), 0, Ordering::Relaxed);
+        let who = usize::try_from(word & ((1 << RANK_BITS) - 1)).unwrap_or(0);
+        (who.checked_sub(1), self.room.load(rank, toward.line(), 1, Ordering::Relaxed))
+    }
+
+    /// The value of so many bytes that a rank has passed.
+    pub(super) fn passed_value(&self, toward: Toward, rank: usize, bytes: usize) -> Inline {
+        self.get(rank, toward.line(), bytes)
     }
 
     /// Leaves `data` for a meeting.

@@ -1,7 +1,7 @@
 //! Collectives in memory that ranks of one host share: no messages between them, each rank's part lies where the others read
 //! it.
 //!
-//! What is done there is in [`protocol`], [`memory`] and [`hops`], which know no communicator, so that loom checks them; in
+//! What is done there is in [`protocol`], [`memory`], [`tree`] and [`hops`], which know no communicator, so that loom checks them; in
 //! [`host`] (all ranks on one host) and [`grouped`] (two hops, the inner one in memory) they meet the runtime. Mismatches
 //! are found by comparing fingerprints, and by the runtime where ranks wait for long.
 
@@ -17,6 +17,7 @@ mod protocol;
 #[cfg(not(loom))]
 #[expect(unsafe_code, reason = "memory shared with other processes")]
 mod room;
+mod tree;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

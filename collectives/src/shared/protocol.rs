@@ -1,11 +1,13 @@
 //! How the ranks of one host meet in their memory: what each writes, signals, waits for and reads, and in which order.
 //!
 //! Every call is a meeting: nobody leaves before everybody has come, so that what call k left in memory may be overwritten
-//! in call k + 2. That costs each rank one turn of its processor, where messages along a tree cost several. Values are
-//! combined in rank order when the operator asks for it, and each element on one rank only or by the same expression on
-//! all. Knows no communicator: how a rank waits is the business of its [`Company`].
+//! in call k + 2, and what went through a tree in the next one ([`Toward`]). That costs each rank one turn of its
+//! processor, where messages along a tree cost several. Values are combined in rank order when the operator asks for it,
+//! and each element on one rank only or by the same expression on all. Knows no communicator: how a rank waits is the
+//! business of its [`Company`].
 
-use super::memory::{Memory, RoomMemory, Step, Way};
+use super::memory::{Inline, Memory, RoomMemory, Step, Toward, Way};
+use super::tree::Tree;
 use crate::operators::Op;
 use crate::schedule::Side;
 use spmd::element::Element;
@@ -27,7 +29,7 @@ pub(super) trait Company {
     fn wait(&mut self, missing: impl Fn(usize) -> bool, ready: impl FnMut() -> bool) -> Result<(), Self::Error>;
 
     /// What these ranks may sleep for has changed.
-    fn wake(&self, ranks: Range<usize>) -> Result<(), Self::Error>;
+    fn wake(&self, ranks: impl IntoIterator<Item = usize>) -> Result<(), Self::Error>;
 
     /// A rank's call is another one: the error that all ranks get.
     fn differs(&mut self, rank: usize) -> Self::Error;
@@ -39,6 +41,7 @@ pub(super) struct Counts {
     calls: u64,
     exchanges: u64,
     meetings: u64,
+    in_trees: u64,
     chunks: u64,
     /// For [`Way::Exchange`] and [`Way::Chunks`].
     learnt: [Learnt; 2],
@@ -72,6 +75,7 @@ pub(super) enum Data<'a, T> {
 #[derive(Debug)]
 pub(super) struct Meetings<M> {
     memory: Memory<M>,
+    tree: Tree,
     rank: usize,
     size: usize,
     /// Bytes that are small, and of a chunk.
@@ -81,7 +85,13 @@ pub(super) struct Meetings<M> {
 
 impl<M: RoomMemory> Meetings<M> {
     pub(super) fn new(room: M, rank: usize, size: usize, small: usize, chunk: usize) -> Self {
-        Meetings { memory: Memory::new(room, rank, size, small, chunk), rank, size, small, chunk }
+        let memory = Memory::new(room, rank, size, small, chunk);
+        Meetings { memory, tree: Tree::new(rank, size), rank, size, small, chunk }
+    }
+
+    #[cfg(all(test, loom))]
+    pub(super) fn with_tree(self, tree: Tree) -> Self {
+        Meetings { tree, ..self }
     }
 
     pub(super) fn run<T: Element, C: Company>(
@@ -99,6 +109,8 @@ impl<M: RoomMemory> Meetings<M> {
             self.in_chunks(counts, company, mark, &mut data, op)
         } else if self.size == 2 && !self.memory.shares_processors() {
             self.exchange(counts, company, mark, &mut data, op)
+        } else if Inline::fits(bytes) && !self.memory.shares_processors() && !matches!(data, Data::From(..)) {
+            self.in_tree(counts, company, mark, &mut data, op)
         } else {
             self.meet(counts, company, mark, &mut data, op)
         }
@@ -170,6 +182,54 @@ impl<M: RoomMemory> Meetings<M> {
         if advice != stores {
             self.memory.advise(way, advice);
         }
+    }
+
+    /// Ranks with a processor each: each combines what its children in the tree say with its own, and says it to its parent;
+    /// what the root comes to goes down the same way. So few ranks write or read any one line, and the lines of one level
+    /// travel at the same time.
+    fn in_tree<T: Element, C: Company>(
+        &self,
+        counts: &mut Counts,
+        company: &mut C,
+        mark: u64,
+        data: &mut Data<'_, T>,
+        op: Option<&dyn Op<T>>,
+    ) -> Result<(), C::Error> {
+        counts.in_trees += 1;
+        let (memory, step, children) = (&self.memory, Step(counts.in_trees), || self.tree.children());
+        // All of them are looked at, whether or not one is missing, so that their lines come at the same time.
+        let have_come = || children().fold(true, |all, child| all & memory.has_passed(Toward::Parent, step, child));
+        self.wait(counts.calls, company, have_come)?;
+        let bytes = data.length() * size_of::<T>();
+        let mut value = Inline::new(data.own(self.rank));
+        let mut differs = children().find_map(|child| match memory.passed(Toward::Parent, child) {
+            (below, theirs) if theirs == mark => below,
+            _ => Some(child),
+        });
+        if let (None, Some(op)) = (differs, op) {
+            children().for_each(|child| value.combine(&memory.passed_value(Toward::Parent, child, bytes), op));
+        }
+        let mut of_root = mark;
+        if let Some(parent) = self.tree.parent {
+            memory.pass(Toward::Parent, step, differs, mark, &value);
+            company.wake([parent])?;
+            self.wait(counts.calls, company, || memory.has_passed(Toward::Children, step, parent))?;
+            (differs, of_root) = memory.passed(Toward::Children, parent);
+            value = memory.passed_value(Toward::Children, parent, bytes);
+        }
+        if children().len() > 0 {
+            memory.pass(Toward::Children, step, differs, of_root, &value);
+            company.wake(children())?;
+        }
+        if let Some(rank) = differs {
+            // Whoever differs from the root blames it, the others blame whoever differs.
+            return Err(company.differs(if mark == of_root { rank } else { 0 }));
+        }
+        match data {
+            Data::Both(result) | Data::To(_, Some(result)) => value.take(result),
+            Data::To(_, None) | Data::From(..) => {}
+        }
+        Ok(())
     }
 
     /// Everybody leaves its data and comes; the last one that comes combines all of it.

@@ -1,12 +1,19 @@
 //! What the forms in shared memory promise, on threads that share a segment as processes do. Every test makes many calls
 //! of all sizes one after the other: memory that is used again too early shows as a wrong value.
 
-#![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers as data")]
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "small numbers as data"
+)]
 
 use crate::error::Error;
 use crate::prelude::*;
+use spmd::element::Element;
 use spmd::local::Cluster;
 use spmd::{Communicator, World};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Around the borders between the ways: words of a line, what is left for a meeting, chunks and blocks of them.
 const LENGTHS: [usize; 12] = [0, 1, 2, 6, 7, 13, 1000, 2048, 4096, 4097, 33_000, 70_001];
@@ -120,24 +127,148 @@ fn elements_of_odd_sizes_and_alignments_go_through_every_way() {
     });
 }
 
+/// Ranks that wait as if each had a processor of its own: tiny data goes through a tree, of one level and of two.
+const IN_TREES: [(&str, &str); 5] = [SHARED[0], SHARED[1], SHARED[2], SHARED[3], ("wait.policy", "sleep")];
+const SIZES_OF_TREES: [usize; 9] = [3, 4, 7, 12, 16, 17, 18, 23, 32];
+
+/// All-reduces and reduces of lengths up to what fits into a line, and one more.
+fn check_tiny<T: Element + PartialEq + std::fmt::Debug>(
+    comm: &Communicator,
+    op: impl Op<T> + Copy,
+    value: impl Fn(usize, usize) -> T,
+) {
+    let ranks = comm.size();
+    let most = 48 / size_of::<T>();
+    for length in [0, 1, 2, most - 1, most, most + 1] {
+        let own: Vec<T> = (0..length).map(|index| value(comm.rank(), index)).collect();
+        let expected: Vec<T> = (0..length)
+            .map(|index| (1..ranks).fold(value(0, index), |left, rank| op.combine(left, value(rank, index))))
+            .collect();
+        let mut all = own.clone();
+        comm.all_reduce(&mut all, op).unwrap();
+        assert_eq!(all, expected, "{length} on {ranks}");
+        let mut elsewhere = vec![T::zeroed(); length];
+        comm.all_reduce_into(&own, &mut elsewhere, op).unwrap();
+        assert_eq!(elsewhere, expected, "{length} on {ranks}, elsewhere");
+        let root = length * 7 % ranks;
+        let result = comm.reduce(&own, op, root).unwrap();
+        assert_eq!(result, (comm.rank() == root).then_some(expected), "{length} on {ranks}, to {root}");
+        let mut data = [if comm.rank() == root { value(root, length) } else { T::zeroed() }];
+        comm.broadcast(&mut data, root).unwrap();
+        assert_eq!(data, [value(root, length)], "from {root} of {ranks}");
+    }
+}
+
 #[test]
-fn calls_that_do_not_fit_together_are_an_error_on_all_ranks_whichever_ways_they_take() {
-    // Lengths that take the same way, and others.
-    for (ranks, lengths) in [(2, [4, 5]), (3, [4, 5]), (3, [4, 40_000]), (3, [40_000, 50_000])] {
-        on_ranks(ranks, &[("collectives.check_after", "100ms")], |comm| {
-            let length = lengths[usize::from(comm.rank() == ranks - 1)];
-            let error = comm.all_reduce(&mut vec![1_u32; length], Sum).unwrap_err();
-            assert!(matches!(error, Error::Mismatch { .. }), "{error}");
-            let text = error.to_string();
-            assert!(lengths.iter().all(|length| text.contains(&length.to_string())), "{text}");
+fn tiny_data_of_all_types_in_trees_gives_the_right_results_again_and_again() {
+    for ranks in SIZES_OF_TREES {
+        on_ranks(ranks, &IN_TREES, |comm| {
+            macro_rules! check {
+                ($($type:ty),*) => {$(
+                    check_tiny::<$type>(comm, Sum, |rank, index| ((rank + index) % 3) as $type);
+                )*};
+            }
+            check!(u8, i8, u16, i16, u32, i32, u64, i64, u128, i128, usize, isize, f32, f64);
+            check_tiny::<half::f16>(comm, Sum, |rank, index| half::f16::from_f32(((rank + index) % 3) as f32));
+            // Of a size that words are no multiple of.
+            let add = |a: [u8; 3], b: [u8; 3]| [a[0] + b[0], a[1].max(b[1]), a[2] ^ b[2]];
+            check_tiny(comm, custom(add), |rank, index| [(rank % 3) as u8, index as u8, (rank * 5) as u8]);
         });
     }
 }
 
 #[test]
+fn trees_apply_an_operator_in_rank_order() {
+    // Affine maps x -> a1 x + a0 modulo 2^32, one after the other.
+    let after = |a: [u32; 2], b: [u32; 2]| [b[1].wrapping_mul(a[0]).wrapping_add(b[0]), a[1].wrapping_mul(b[1])];
+    for ranks in SIZES_OF_TREES {
+        on_ranks(ranks, &IN_TREES, |comm| {
+            check_tiny(comm, custom(after), |rank, index| [(rank + index) as u32, 2 * rank as u32 + 3]);
+        });
+    }
+}
+
+#[test]
+fn floats_in_trees_have_the_same_bits_everywhere_and_again() {
+    for ranks in [5, 32] {
+        let run = || {
+            let cluster = IN_TREES.iter().fold(Cluster::new(ranks), |cluster, (key, value)| cluster.set(key, value));
+            let results = cluster.run(|world: &World| {
+                let comm = world.communicator();
+                let mut bits = Vec::new();
+                for call in 0..20 {
+                    let mut data: Vec<f32> =
+                        (0..12).map(|index| 1.0 / (1 + comm.rank() * 77 + index + call) as f32).collect();
+                    comm.all_reduce(&mut data, Sum).unwrap();
+                    bits.extend(data.into_iter().map(f32::to_bits));
+                }
+                bits
+            });
+            results.unwrap()
+        };
+        let (first, second) = (run(), run());
+        assert!(first.iter().all(|bits| *bits == first[0]) && first == second, "{ranks} ranks");
+    }
+}
+
+#[test]
+fn nobody_leaves_a_barrier_in_a_tree_before_everybody_has_come() {
+    for ranks in SIZES_OF_TREES {
+        let came = AtomicUsize::new(0);
+        on_ranks(ranks, &IN_TREES, |comm| {
+            for round in 0..20 {
+                if (comm.rank() + round) % 5 == 0 {
+                    std::thread::yield_now();
+                }
+                came.fetch_add(1, Ordering::Relaxed);
+                comm.barrier().unwrap();
+                assert!(came.load(Ordering::Relaxed) >= (round + 1) * ranks, "round {round} of {ranks}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_call_that_differs_in_a_tree_is_an_error_on_all_ranks() {
+    // The root, one that leads a group, another one of a group, and the last one; at once and after other calls.
+    for (odd, before) in [(0, 0), (1, 0), (7, 0), (31, 0), (6, 3), (9, 3)] {
+        on_ranks(32, &IN_TREES, |comm| {
+            for _ in 0..before {
+                comm.barrier().unwrap();
+            }
+            let is_odd = comm.rank() == odd;
+            let error = comm.all_reduce(&mut vec![1_u32; if is_odd { 5 } else { 4 }], Sum).unwrap_err();
+            assert!(matches!(error, Error::Mismatch { .. }), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(&format!("rank {odd}")) && text.contains('4') && text.contains('5'), "{text}");
+        });
+    }
+    on_ranks(17, &IN_TREES, |comm| {
+        let result = if comm.rank() == 9 { comm.barrier() } else { comm.all_reduce(&mut [1_u32], Sum) };
+        assert!(matches!(result, Err(Error::Mismatch { .. })), "{result:?}");
+    });
+}
+
+#[test]
+fn calls_that_do_not_fit_together_are_an_error_on_all_ranks_whichever_ways_they_take() {
+    // Lengths that take the same way, and others.
+    for (ranks, lengths) in [(2, [4, 5]), (3, [4, 5]), (3, [4, 13]), (3, [4, 40_000]), (3, [40_000, 50_000])] {
+        for waits in ["auto", "sleep"] {
+            on_ranks(ranks, &[("collectives.check_after", "100ms"), ("wait.policy", waits)], |comm| {
+                let length = lengths[usize::from(comm.rank() == ranks - 1)];
+                let error = comm.all_reduce(&mut vec![1_u32; length], Sum).unwrap_err();
+                assert!(matches!(error, Error::Mismatch { .. }), "{error}");
+                let text = error.to_string();
+                assert!(lengths.iter().all(|length| text.contains(&length.to_string())), "{text}");
+            });
+        }
+    }
+}
+
+#[test]
 fn a_rank_that_leaves_without_coming_ends_the_wait_of_the_others() {
-    for length in [1, 60_000] {
-        on_ranks(3, &[], |comm| {
+    for (length, waits) in [(1, "auto"), (60_000, "auto"), (1, "sleep")] {
+        on_ranks(3, &[("wait.policy", waits)], |comm| {
             comm.barrier().unwrap();
             if comm.rank() > 0 {
                 let error = comm.all_reduce(&mut vec![0_u8; length], Sum).unwrap_err().to_string();
