@@ -230,6 +230,7 @@ fn measure(options: &Options, own: &Path, folder: &Path, hosts: &Hosts, record: 
         calibrate::record(record).ok_or_else(|| Failure::from("the simulator does not finish what the ranks did"))
     };
     constants(record)?;
+    record.told = record.constants;
     std::fs::write(starter.table(), predict::table(record).to_string())?;
     // What did not finish is not tried again.
     let mut left_out: Vec<String> = Vec::new();

@@ -37,12 +37,8 @@ pub fn constants(measured: &Measured, hosts: usize, width: usize, queue: f64) ->
         [(at_once - SMALL as f64 * byte).max(0.0), byte]
     };
     let inside = start(measured.inside, measured.inside_large, Pattern::INSIDE_LARGE.bytes);
-    let costs = |spans: &Spans| Costs {
-        turn: 0.0,
-        wake: 0.0,
-        inside,
-        between: start(spans.at_once, spans.large, Pattern::LARGE.bytes),
-    };
+    let costs =
+        |spans: &Spans| Costs { turn: 0.0, inside, between: start(spans.at_once, spans.large, Pattern::LARGE.bytes) };
     let Measured { processors, rate, crowded, reduced, .. } = *measured;
     let mut found = Constants {
         processors,
@@ -57,7 +53,7 @@ pub fn constants(measured: &Measured, hosts: usize, width: usize, queue: f64) ->
         patterns.iter().map(|pattern| Bench::new(*pattern, hosts, width)).collect()
     };
     let [at_once, ring, large] = [Pattern::AT_ONCE, Pattern::RING, Pattern::LARGE];
-    let all = benches(&[Pattern::INSIDE, Pattern::INSIDE_RING, Pattern::INSIDE_LARGE, at_once, ring, large], width)?;
+    let all = benches(&[Pattern::INSIDE, Pattern::INSIDE_LARGE, at_once, ring, large], width)?;
     let few = benches(&[at_once, ring, large], 1)?;
     // How much more than another one a benchmark should take, and how much of that is in a constant once.
     let moved = |constant: &mut f64, by: f64, of: f64| *constant = (*constant + GAIN * by / of).max(0.0);
@@ -66,28 +62,27 @@ pub fn constants(measured: &Measured, hosts: usize, width: usize, queue: f64) ->
         let missing = |benches: &[Bench], fabric: &Fabric, spent: &[f64]| -> Option<Vec<f64>> {
             benches.iter().zip(spent).map(|(bench, spent)| Some(spent - bench.simulated(fabric)?)).collect()
         };
-        let Measured { inside, inside_ring, inside_large, .. } = *measured;
+        let Measured { inside, inside_large, .. } = *measured;
         let Spans { at_once, ring, large } = measured.all;
-        let spent = [inside, inside_ring, inside_large, at_once, ring, large];
+        let spent = [inside, inside_large, at_once, ring, large];
         let off = missing(&all, &found.fabric(queue, width), &spent)?;
-        let &[inside, inside_ring, inside_large, at_once, ring, large] = off.as_slice() else { return None };
+        let &[inside, inside_large, at_once, ring, large] = off.as_slice() else { return None };
         let costs = &mut found.all;
         moved(&mut costs.inside[0], inside, 1.0);
         moved(&mut costs.inside[1], inside_large - inside, bytes(Pattern::INSIDE_LARGE));
         moved(&mut costs.between[0], at_once, 1.0);
         moved(&mut costs.between[1], large - at_once, bytes(Pattern::LARGE));
-        // In a ring within a host ranks give way, and few sleep; in that of all ranks they do.
-        moved(&mut costs.turn, inside_ring - inside, 1.0);
-        moved(&mut costs.wake, ring - inside_ring - (at_once - inside_ring) / width as f64, 1.0);
+        // What a rank waits for costs a turn and more: giving way, sleeping, being woken.
+        moved(&mut costs.turn, ring - inside - (at_once - inside) / width as f64, 1.0);
         let Spans { at_once, ring, large } = measured.few;
         let off = missing(&few, &found.fabric(queue, 1), &[at_once, ring, large])?;
         let &[at_once, ring, large] = off.as_slice() else { return None };
-        let (inside, turn) = (found.all.inside, found.all.turn);
+        let inside = found.all.inside;
         let costs = &mut found.one_a_host;
-        (costs.inside, costs.turn) = (inside, turn);
+        costs.inside = inside;
         moved(&mut costs.between[0], at_once, 1.0);
         moved(&mut costs.between[1], large - at_once, bytes(Pattern::LARGE));
-        moved(&mut costs.wake, ring - at_once, 1.0);
+        moved(&mut costs.turn, ring - at_once, 1.0);
     }
     Some(found)
 }
@@ -159,7 +154,6 @@ mod tests {
             alone: truth.latency + few.at_once,
             reduced: truth.reduced,
             inside: time(Pattern::INSIDE, width),
-            inside_ring: time(Pattern::INSIDE_RING, width),
             inside_large: time(Pattern::INSIDE_LARGE, width),
             all: spans(width),
             few,
@@ -168,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_the_benchmarks_took_gives_the_constants_again_that_they_took_it_with() {
-        let costs = Costs { turn: 3e-6, wake: 15e-6, inside: [4e-6, 4e-10], between: [25e-6, 10e-9] };
+        let costs = Costs { turn: 6e-6, inside: [4e-6, 4e-10], between: [25e-6, 10e-9] };
         let truth = Constants {
             processors: 2,
             rate: 12e6,
@@ -186,7 +180,6 @@ mod tests {
         let near = |found: f64, measured: f64| (found / measured - 1.0).abs() < 0.06;
         for (found, measured) in [
             (again.inside, measured.inside),
-            (again.inside_ring, measured.inside_ring),
             (again.inside_large, measured.inside_large),
             (again.all.at_once, measured.all.at_once),
             (again.all.ring, measured.all.ring),
@@ -210,8 +203,8 @@ mod tests {
         let measured =
             Measured { processors: 2, rate: 1e7, crowded: 1e7, all: nothing, few: nothing, ..Measured::default() };
         let found = constants(&measured, 3, 2, f64::INFINITY).expect("it ends");
-        for Costs { turn, wake, inside, between } in [found.all, found.one_a_host] {
-            assert!([turn, wake].into_iter().chain(inside).chain(between).all(|cost| cost >= 0.0), "{found:?}");
+        for Costs { turn, inside, between } in [found.all, found.one_a_host] {
+            assert!(std::iter::once(turn).chain(inside).chain(between).all(|cost| cost >= 0.0), "{found:?}");
         }
     }
 }

@@ -45,8 +45,6 @@ pub struct Constants {
 pub struct Costs {
     /// To give a processor to another rank.
     pub turn: f64,
-    /// What it takes besides to let a rank sleep and wake it.
-    pub wake: f64,
     /// A message within a host, and each of its bytes.
     pub inside: [f64; 2],
     /// A message between hosts, and each of its bytes.
@@ -57,7 +55,7 @@ impl Constants {
     /// The network that is simulated: these constants, and queues of so many bytes. `width`: ranks of a host that take part.
     #[must_use]
     pub fn fabric(&self, queue: f64, width: usize) -> Fabric {
-        let Costs { turn, wake, inside, between } = if width == 1 { self.one_a_host } else { self.all };
+        let Costs { turn, inside, between } = if width == 1 { self.one_a_host } else { self.all };
         let work = |[message, byte]: [f64; 2]| Work { message, byte };
         let machine = Machine {
             processors: self.processors,
@@ -65,7 +63,6 @@ impl Constants {
             between: work(between),
             reduced: self.reduced,
             turn,
-            wake,
         };
         Fabric {
             rate: self.rate,
@@ -93,8 +90,7 @@ impl Constants {
         for (time, unit) in [(inside, "us"), (inside_byte, "ns"), (between, "us"), (between_byte, "ns")] {
             text += &format!(",{:.3}{unit}", time * if unit == "us" { 1e6 } else { 1e9 });
         }
-        let Costs { turn, wake, .. } = self.all;
-        text + &format!(",{:.3}ns,{:.3}us,{:.3}us", self.reduced * 1e9, turn * 1e6, wake * 1e6)
+        text + &format!(",{:.3}ns,{:.3}us", self.reduced * 1e9, self.all.turn * 1e6)
     }
 }
 
@@ -139,8 +135,6 @@ impl Pattern {
 
     /// Small messages of all ranks of a host.
     pub const INSIDE: Pattern = Pattern::new(true, Among::Inside, SMALL, 200);
-    /// A ring of them.
-    pub const INSIDE_RING: Pattern = Pattern::new(false, Among::Inside, SMALL, 200);
     /// A ring with large messages.
     pub const INSIDE_LARGE: Pattern = Pattern::new(false, Among::Inside, 128 << 10, 6);
     /// Small messages between hosts.
@@ -176,8 +170,6 @@ pub struct Measured {
     pub reduced: f64,
     /// [`Pattern::INSIDE`], all ranks at work.
     pub inside: f64,
-    /// [`Pattern::INSIDE_RING`], all ranks at work.
-    pub inside_ring: f64,
     /// [`Pattern::INSIDE_LARGE`], all ranks at work.
     pub inside_large: f64,
     /// With all ranks at work.
@@ -204,7 +196,6 @@ impl Measured {
             alone: middle(&|one| one.alone),
             reduced: middle(&|one| one.reduced),
             inside: middle(&|one| one.inside),
-            inside_ring: middle(&|one| one.inside_ring),
             inside_large: middle(&|one| one.inside_large),
             all: spans(|one| one.all),
             few: spans(|one| one.few),
@@ -301,7 +292,6 @@ fn turn(
         alone: passed[0],
         reduced: reduction(),
         inside: bench(Pattern::INSIDE, false)?.busy,
-        inside_ring: bench(Pattern::INSIDE_RING, false)?.busy,
         inside_large: bench(Pattern::INSIDE_LARGE, false)?.busy,
         all: spans(false, crowd.busy)?,
         few: spans(true, bench(Pattern::LARGE, true)?.busy)?,
@@ -390,7 +380,7 @@ mod tests {
             crowded: 10e6,
             latency: 1e-4,
             reduced: 1e-10,
-            all: Costs { turn: 3e-6, wake: 2e-5, inside: [2e-5, 2e-10], between: [4e-5, 1e-9] },
+            all: Costs { turn: 3e-6, inside: [2e-5, 2e-10], between: [4e-5, 1e-9] },
             one_a_host: Costs { turn: 2e-6, ..Costs::default() },
         };
         assert_eq!(constants.fabric(0.0, 1).machine.map(|machine| machine.turn), Some(2e-6));
@@ -399,7 +389,7 @@ mod tests {
         assert_eq!((fabric.rate, fabric.crowded, fabric.overhead), (12.5e6, 10e6, 0.0));
         assert_eq!(fabric.machine.map(|machine| machine.inside.message), Some(2e-5));
         let options = "--rate 100.0Mbit --crowded 80.0Mbit --latency 100us --overhead 0us \
-                       --burst 16KiB --timeout 200ms --machine 2,20.000us,0.200ns,40.000us,1.000ns,0.100ns,3.000us,20.000us";
+                       --burst 16KiB --timeout 200ms --machine 2,20.000us,0.200ns,40.000us,1.000ns,0.100ns,3.000us";
         assert_eq!(constants.options(), options);
     }
 }

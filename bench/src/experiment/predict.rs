@@ -16,8 +16,10 @@ const ELEMENT: usize = 4;
 /// The table that all ranks of ours get: the measured constants.
 #[must_use]
 pub fn table(record: &Record) -> Table {
-    let network = fabric(record, record.ranks_a_host).map(|fabric| fabric.network(record.hosts));
-    network.map_or_else(Table::default, |network| Table { network, ..Table::default() })
+    let queue = record.queue.unwrap_or(f64::INFINITY);
+    let told = record.told.map(|told| told.fabric(queue, record.ranks_a_host));
+    told.map(|fabric| fabric.network(record.hosts))
+        .map_or_else(Table::default, |network| Table { network, ..Table::default() })
 }
 
 fn fabric(record: &Record, width: usize) -> Option<Fabric> {
@@ -66,7 +68,7 @@ pub fn predict(record: &Record, case: &Case, bytes: usize) -> Option<f64> {
         };
         let of = |rank| {
             let shape = Shape { rank, size, root: 0, elements, groups: &hosts, parameters };
-            in_memory::schedule(collective, choice.algorithm, &shape, ELEMENT, &table)
+            in_memory::schedule(collective, choice.algorithm, &shape, ELEMENT, &table, &fabric)
         };
         (0..size).map(of).collect::<Result<_, _>>().ok()
     };

@@ -46,8 +46,10 @@ pub struct Record {
     pub queue: Option<f64>,
     /// What the benchmarks took by which that is known.
     pub measured: Vec<Measured>,
-    /// What messages cost there.
+    /// What messages cost there, by all of that.
     pub constants: Option<Constants>,
+    /// What the ranks were told of it, by the first of that.
+    pub told: Option<Constants>,
     /// The times.
     pub rows: Vec<Row>,
 }

@@ -41,10 +41,8 @@ pub struct Machine {
     pub between: Work,
     /// To reduce a byte.
     pub reduced: f64,
-    /// To give a processor to another rank.
+    /// To give a processor to another rank, with what it takes now and then to let one sleep and wake it.
     pub turn: f64,
-    /// What it takes besides to let a rank sleep that finds nothing to do, and to wake it.
-    pub wake: f64,
 }
 
 /// Messages of up to so many bytes leave at once; larger ones are announced, and leave when they are asked for.
@@ -141,18 +139,17 @@ impl Fabric {
                 Network { inside, between: between(per_byte_reduced, 0.0), across: None }
             }
             Some(machine) => {
-                // What all hosts do at once, its processors do one after the other; a rank that waits for a message sleeps.
-                let waited = machine.turn + machine.wake;
+                // What all hosts do at once, its processors do one after the other.
                 let sharing = hosts as f64 / machine.processors.max(1) as f64;
                 let inside = Model {
                     latency: 0.0,
-                    overhead: (machine.inside.message + waited) * sharing,
+                    overhead: (machine.inside.message + machine.turn) * sharing,
                     per_byte: machine.inside.byte * sharing,
                     per_byte_reduced: machine.reduced * sharing,
                 };
                 Network {
                     inside,
-                    between: between(machine.reduced * sharing, (machine.between.message + waited) * sharing),
+                    between: between(machine.reduced * sharing, (machine.between.message + machine.turn) * sharing),
                     across: None,
                 }
             }

@@ -4,6 +4,7 @@
 //! combine the memory of others. What waits for what is as in `shared/hops.rs`, with places that are there twice: a rank
 //! brings chunk k + 2 when it has taken chunk k, a leader exchanges chunk k + 1 when it has published chunk k.
 
+use super::Fabric;
 use crate::algorithms::{Algorithm, Collective, IN_TWO_HOPS, Shape};
 use crate::compose::{Builder, StepId};
 use crate::schedule::{Action, Buffer, Schedule, ScheduleError, Side, Slice};
@@ -12,7 +13,8 @@ use crate::table::Table;
 
 /// What simulating an algorithm takes one rank through: its schedule, or what stands for it where it goes through memory.
 ///
-/// `table`: what decides how leaders exchange.
+/// `table`: what decides how leaders exchange; `fabric`: what it is simulated on. Where one machine emulates all hosts, what a
+/// leader combines out of another rank's memory comes into its cache first, which costs as much as a copy.
 ///
 /// # Errors
 /// As [`Algorithm::schedule`].
@@ -22,6 +24,7 @@ pub fn schedule(
     shape: &Shape<'_>,
     element_bytes: usize,
     table: &Table,
+    fabric: &Fabric,
 ) -> Result<Schedule, ScheduleError> {
     if algorithm.name != IN_TWO_HOPS {
         return algorithm.schedule(shape);
@@ -41,7 +44,7 @@ pub fn schedule(
         }
         false => None,
     };
-    rank.build(exchanges.as_ref())
+    rank.build(exchanges.as_ref(), fabric.machine.is_some())
 }
 
 /// The schedule of a rank of some ranks only as one of all `size` ranks: `peers` are the ranks of the whole, in the order of
@@ -86,8 +89,8 @@ impl<'a> Rank<'a> {
         self.part.division.range(index, self.shape.elements).len()
     }
 
-    /// `exchanges`: of a leader, for a chunk and for the last one.
-    fn build(&self, exchanges: Option<&[Schedule; 2]>) -> Result<Schedule, ScheduleError> {
+    /// `exchanges`: of a leader, for a chunk and for the last one; `fetches`: see [`schedule`].
+    fn build(&self, exchanges: Option<&[Schedule; 2]>, fetches: bool) -> Result<Schedule, ScheduleError> {
         let Shape { rank, size, elements, .. } = *self.shape;
         let [input, output] = match (self.collects(), self.is_root()) {
             (true, true) => [elements, elements],
@@ -100,6 +103,7 @@ impl<'a> Rank<'a> {
         // What it gives and, once that is out, what all get; what others give; a leader's share and its result; what the
         // exchange needs.
         let (given, others, values, results) = (twice(chunk), twice(chunk), twice(chunk), twice(chunk));
+        let fetched = twice(if fetches { chunk } else { 0 });
         let rooms =
             twice(exchanges.iter().copied().flatten().map(|one| one.lengths().scratch).max().unwrap_or_default());
         let Part { division, position, peers } = &self.part;
@@ -121,7 +125,12 @@ impl<'a> Rank<'a> {
                 self.members().for_each(|member| _ = b.receive(member, first(others[turn])));
                 let value = values[turn].part(0, share);
                 let combined = if self.collective.reduces() { self.members.len() - 1 } else { 0 };
-                (0..combined).for_each(|_| _ = b.reduce(others[turn].part(0, share), value, Side::Right));
+                for _ in 0..combined {
+                    if fetches {
+                        b.copy(others[turn].part(0, share), fetched[turn].part(0, share));
+                    }
+                    b.reduce(others[turn].part(0, share), value, Side::Right);
+                }
                 // Also where nothing is combined all have come before.
                 b.copy(first(others[turn]), first(results[turn]));
                 if self.collects() {

@@ -409,9 +409,9 @@ impl<'a> Simulation<'a> {
                 let time = (machine.inside.message + bytes * machine.inside.byte) / 2.0;
                 processors.add(rank, time, event, Source::Here);
             }
-            (Task::Reduce(bytes) | Task::Copy(bytes), _) => {
-                processors.add(rank, bytes * machine.reduced, event, Source::Here);
-            }
+            (Task::Reduce(bytes), _) => processors.add(rank, bytes * machine.reduced, event, Source::Here),
+            // A message within a host is copied twice.
+            (Task::Copy(bytes), _) => processors.add(rank, bytes * machine.inside.byte / 2.0, event, Source::Here),
             // What a message costs is the rank's; what its bytes do, the system's, which asks the rank for no more once it has it.
             (Task::AtEnd(_, true), Event::Depart { step, piece }) => {
                 processors.add(rank, machine.between.message / 2.0, Event::Push { step, piece }, Source::Sending);

@@ -33,8 +33,6 @@ struct Process {
     unseen: VecDeque<(f64, Event, Source)>,
     /// It has a processor, or waits for one.
     awake: bool,
-    /// It slept until it was put into a queue.
-    slept: bool,
     /// How often it has had one and found nothing to do.
     yields: u32,
     /// The processor that it was on.
@@ -59,9 +57,8 @@ impl Processor {
 #[derive(Debug)]
 pub(super) struct Processors {
     processors: Vec<Processor>,
-    /// What it takes to give one to another rank, and what it takes besides to let a rank sleep and wake it.
+    /// What it takes to give one to another rank.
     turn: f64,
-    wake: f64,
     /// Of the ranks, and one of each host's system.
     processes: Vec<Process>,
     ranks: usize,
@@ -75,14 +72,12 @@ impl Processors {
             work: VecDeque::new(),
             unseen: VecDeque::new(),
             awake: false,
-            slept: false,
             yields: 0,
             home: rank % number,
         };
         Processors {
             processors: (0..number).map(|_| Processor::default()).collect(),
             turn: machine.turn,
-            wake: machine.wake,
             processes: (0..ranks + hosts).map(process).collect(),
             ranks,
             busy: 0.0,
@@ -96,7 +91,6 @@ impl Processors {
         let work = if unseen { &mut process.unseen } else { &mut process.work };
         work.push_back((time, event, source));
         if !process.awake {
-            process.slept = true;
             let queue = self.wake(rank);
             queue.push_back(rank);
         }
@@ -135,11 +129,8 @@ impl Processors {
         self.processors[at].runs = Some(rank);
         let process = &mut self.processes[rank];
         process.home = at;
-        let time = match rank < self.ranks {
-            true => self.turn + if std::mem::take(&mut process.slept) { self.wake } else { 0.0 },
-            // An interrupt.
-            false => 0.0,
-        };
+        // The system comes by an interrupt.
+        let time = if rank < self.ranks { self.turn } else { 0.0 };
         self.busy += time;
         Some((now + time, rank))
     }
@@ -192,7 +183,7 @@ mod tests {
 
     fn of(processors: usize) -> Processors {
         let work = Work { message: 0.0, byte: 0.0 };
-        let machine = Machine { processors, inside: work, between: work, reduced: 0.0, turn: 1.0, wake: 10.0 };
+        let machine = Machine { processors, inside: work, between: work, reduced: 0.0, turn: 1.0 };
         Processors::new(&machine, RANKS, 1)
     }
 
@@ -201,19 +192,19 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_slept_costs_waking_and_one_that_gave_way_does_not() {
+    fn ranks_take_turns_and_each_costs_one() {
         let mut all = of(1);
         (0..2).for_each(|rank| all.add(rank, 100.0, event(rank), Source::Here));
-        assert_eq!(all.next(0.0), Some((11.0, 0)));
+        assert_eq!(all.next(0.0), Some((1.0, 0)));
         assert_eq!(all.next(0.0), None, "there is one processor");
         assert_eq!(all.turn(0), Some((100.0, event(0))));
         // Nothing is left for it, and somebody waits.
         assert_eq!(all.turn(0), None);
-        assert_eq!(all.next(111.0), Some((122.0, 1)));
+        assert_eq!(all.next(101.0), Some((102.0, 1)));
         assert_eq!(all.turn(1), Some((100.0, event(1))));
         assert_eq!(all.turn(1), None);
-        assert_eq!(all.next(222.0), Some((223.0, 0)));
-        assert_eq!(all.busy(), 2.0 * 11.0 + 200.0 + 1.0);
+        assert_eq!(all.next(202.0), Some((203.0, 0)));
+        assert_eq!(all.busy(), 3.0 + 200.0);
     }
 
     #[test]
@@ -245,11 +236,11 @@ mod tests {
         let mut all = of(2);
         (0..RANKS).for_each(|rank| all.add(rank, 5.0, event(rank), Source::Here));
         let started: Vec<_> = (0..3).map(|_| all.next(0.0)).collect();
-        assert_eq!(started, [Some((11.0, 0)), Some((11.0, 1)), None]);
+        assert_eq!(started, [Some((1.0, 0)), Some((1.0, 1)), None]);
         all.add_to_system(0, 3.0, event(9));
         assert_eq!(all.turn(0), Some((5.0, event(0))));
         assert_eq!(all.turn(0), None);
         let (at, first) = all.next(20.0).expect("both wait");
-        assert_eq!((at, first), if first == RANKS { (20.0, RANKS) } else { (31.0, 2) });
+        assert_eq!((at, first), if first == RANKS { (20.0, RANKS) } else { (21.0, 2) });
     }
 }

@@ -117,7 +117,8 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
             let way = Way { algorithm: algorithm.name, group, above, leaders, chunk, segment };
             // Settings that an algorithm does not look at make the same schedules again: those of the first and of the
             // last rank tell.
-            let schedule = |rank| in_memory::schedule(collective, algorithm, &Shape { rank, ..shape }, ELEMENT, &table);
+            let schedule =
+                |rank| in_memory::schedule(collective, algorithm, &Shape { rank, ..shape }, ELEMENT, &table, fabric);
             let ends = [0, ranks - 1].map(schedule);
             let ends: Vec<Schedule> = ends.into_iter().collect::<Result<_, _>>()?;
             if seen.iter().any(|(name, other)| *name == algorithm.name && *other == ends) {

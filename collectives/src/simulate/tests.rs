@@ -133,7 +133,6 @@ fn hosts_on_one_machine_share_its_processors() {
         between: Work { message: 0.0, byte: 0.0 },
         reduced: 1e-3,
         turn: 0.0,
-        wake: 0.0,
     };
     let seconds = |processors| {
         let machine = Some(Machine { processors, ..costs });
@@ -255,7 +254,7 @@ fn what_stands_for_two_hops_in_memory_ends_whatever_the_groups_leaders_and_lengt
                     let root = if collective.is_rooted() { size - 2 } else { 0 };
                     let schedule = |rank| {
                         let shape = Shape { rank, size, root, elements, groups: &groups, parameters };
-                        in_memory::schedule(collective, algorithm, &shape, 4, &Table::default())
+                        in_memory::schedule(collective, algorithm, &shape, 4, &Table::default(), &SLOW)
                             .expect("it has a schedule")
                     };
                     let schedules: Vec<Schedule> = (0..size).map(schedule).collect();
@@ -298,7 +297,7 @@ fn two_hops_in_memory_carry_as_much_between_hosts_as_leaders_alone_do_and_overla
     let table = Table { network: fabric.network(3), ..Table::default() };
     let schedule = |rank| {
         let shape = Shape { rank, size, root: 0, elements, groups: &groups, parameters };
-        in_memory::schedule(Collective::AllReduce, algorithm.expect("it is there"), &shape, 4, &table)
+        in_memory::schedule(Collective::AllReduce, algorithm.expect("it is there"), &shape, 4, &table, &fabric)
     };
     let schedules: Vec<Schedule> = (0..size).map(|rank| schedule(rank).expect("it has a schedule")).collect();
     let seconds = simulate(&schedules, 4, &fabric, &groups).expect("it ends").seconds;

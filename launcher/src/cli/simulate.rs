@@ -84,8 +84,8 @@ pub struct SimulateOptions {
     pub memory: f64,
 
     /// The hosts are emulated on one machine with fewer processors than ranks: how many, what a message within a host and
-    /// one between hosts takes them, each with the time of a byte, to reduce a byte, to give a processor to another rank, and
-    /// to let a rank sleep and wake it; for example 2,5us,0.2ns,40us,1ns,0.1ns,3us,20us
+    /// one between hosts takes them, each with the time of a byte, to reduce a byte, and to give a processor to another rank;
+    /// for example 2,5us,0.2ns,40us,1ns,0.1ns,10us
     #[arg(long, value_name = "COSTS", value_parser = machine)]
     pub machine: Option<Machine>,
 
@@ -189,15 +189,15 @@ fn memory(text: &str) -> Result<f64, String> {
     positive(quantity(text, BYTES, "200GB")?, "what memory carries")
 }
 
-/// Processors, and seven times.
+/// Processors, and six times.
 fn machine(text: &str) -> Result<Machine, String> {
     let words: Vec<&str> = text.split(',').collect();
     let [processors, times @ ..] = words.as_slice() else { return Err("nothing".into()) };
     let processors =
         processors.parse().ok().filter(|number| *number > 0).ok_or("the first is a number of processors")?;
     let times = times.iter().map(|word| time(word)).collect::<Result<Vec<f64>, String>>()?;
-    let [message, byte, between, between_byte, reduced, turn, wake] = times[..] else {
-        return Err("a number and seven times, for example 2,5us,0.2ns,40us,1ns,0.1ns,3us,20us".into());
+    let [message, byte, between, between_byte, reduced, turn] = times[..] else {
+        return Err("a number and six times, for example 2,5us,0.2ns,40us,1ns,0.1ns,10us".into());
     };
     Ok(Machine {
         processors,
@@ -205,7 +205,6 @@ fn machine(text: &str) -> Result<Machine, String> {
         between: Work { message: between, byte: between_byte },
         reduced,
         turn,
-        wake,
     })
 }
 
@@ -243,12 +242,9 @@ mod tests {
         for text in ["", "Mbit", "200", "200MiB", "-1Mbit", "0Mbit"] {
             assert!(rate(text).is_err(), "{text}");
         }
-        let costs = machine("2,20us,0.2ns,40us,1ns,0.1ns,10us,20us").expect("eight words");
-        assert_eq!(
-            (costs.processors, costs.inside.message > 19e-6, costs.turn > 9e-6, costs.wake > 19e-6),
-            (2, true, true, true)
-        );
-        assert!(machine("2,20us").is_err() && machine("0,1us,1ns,1us,1ns,1ns,1us,1us").is_err());
+        let costs = machine("2,20us,0.2ns,40us,1ns,0.1ns,10us").expect("seven words");
+        assert_eq!((costs.processors, costs.inside.message > 19e-6, costs.turn > 9e-6), (2, true, true));
+        assert!(machine("2,20us").is_err() && machine("0,1us,1ns,1us,1ns,1ns,1us").is_err());
         assert_eq!(grouping("8"), Ok(Grouping { ranks: 8, above: None }));
         assert_eq!(grouping("8,4"), Ok(Grouping { ranks: 8, above: Some(4) }));
         assert!(["", "8,", "0", "8,0", "8,4,2", "x"].into_iter().all(|text| grouping(text).is_err()));
