@@ -101,16 +101,12 @@ fn groups(way: &Way) -> String {
 
 fn text(options: &SimulateOptions, found: &Sweep) -> String {
     let SimulateOptions { ranks, group, collective, .. } = options;
+    let has_data = collective != Collective::Barrier.name();
+    let of = if has_data { format!(" of {} a rank", chunk(options.bytes)) } else { String::new() };
     let mut text = format!(
-        "{collective} of {} a rank: {ranks} ranks, {group} a host; model, not measured\n\n\
+        "{collective}{}: {ranks} ranks, {group} a host; model, not measured\n\n\
          {:>10}  {:<20} {:>6} {:>8} {:>10} {:>10}  busiest\n",
-        chunk(options.bytes),
-        "ms",
-        "algorithm",
-        "group",
-        "leaders",
-        "chunk",
-        "segment"
+        of, "ms", "algorithm", "group", "leaders", "chunk", "segment"
     );
     let longest = found.ways.iter().take(options.show).map(|(_, outcome)| outcome.seconds).fold(0.0, f64::max);
     for (way, outcome) in found.ways.iter().take(options.show) {

@@ -266,7 +266,7 @@ pub enum Error {
 
 impl Error {
     /// Whether it says that ranks are lost or have left, or that another rank has found that and revoked the communicator or
-    /// given up what it was sending: those that are left can go on with what [`Communicator::shrink`](crate::Communicator::shrink) gives. Looks into
+    /// given up what it was sending (also when its own error was another one, as a time-out): those that are left can go on with what [`Communicator::shrink`](crate::Communicator::shrink) gives. Looks into
     /// errors of libraries, too.
     #[must_use]
     pub fn is_loss(&self) -> bool {

@@ -67,7 +67,7 @@ struct Options {
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 
-    /// Measure nothing, predict anew and show the record
+    /// Measure nothing; show the record, and keep it with what the simulator says now
     #[arg(long, requires = "record")]
     show: bool,
 }
@@ -111,6 +111,7 @@ fn main() -> Result<(), Failure> {
     let mut record = match &options.record {
         Some(path) if path.exists() => Record::from_text(&std::fs::read_to_string(path)?)
             .map_err(|error| format!("{}: {error}", path.display()))?,
+        Some(path) if options.show => return Err(format!("{}: there is no such record", path.display()).into()),
         _ => Record::default(),
     };
     if let (Some(file), false) = (&options.hostfile, options.show) {
@@ -131,7 +132,9 @@ fn main() -> Result<(), Failure> {
     );
     print!("{}\n{}", report::table(&record), report::predictions(&record));
     if let Some(constants) = &record.constants {
-        println!("to simulate these hosts: rsrun simulate {} ...", constants.options());
+        let queue = record.queue.map(|bytes| format!(" --queue {:.0}", bytes / 1514.0)).unwrap_or_default();
+        let ranks = format!("--ranks {} --group {}{queue}", record.hosts * record.ranks_a_host, record.ranks_a_host);
+        println!("to simulate these hosts: rsrun simulate {ranks} {} ...", constants.options());
     }
     if let Some(path) = &options.plot {
         std::fs::write(path, report::svg(&record)?).map_err(|error| format!("{}: {error}", path.display()))?;

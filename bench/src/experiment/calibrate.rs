@@ -11,7 +11,7 @@ use super::record::Record;
 use spmd_collectives::algorithms::{Collective, Parameters, Shape};
 use spmd_collectives::groups::Groups;
 use spmd_collectives::schedule::{Action, Schedule};
-use spmd_collectives::simulate::{Fabric, in_memory, simulate_each};
+use spmd_collectives::simulate::{Fabric, among, simulate_each};
 
 /// How often constants are moved.
 const STEPS: usize = 24;
@@ -21,7 +21,7 @@ const GAIN: f64 = 0.6;
 /// Puts the constants into a record that follow from the medians of all that was measured for them: none where the simulator does
 /// not finish.
 pub fn record(record: &mut Record) -> Option<()> {
-    let measured = Measured::median(&record.measured)?;
+    let measured = Measured::median(&record.measured).filter(|_| record.hosts > 1 && record.ranks_a_host > 1)?;
     let queue = record.queue.unwrap_or(f64::INFINITY);
     record.constants = Some(constants(&measured, record.hosts, record.ranks_a_host, queue)?);
     Some(())
@@ -111,7 +111,7 @@ impl Bench {
             let own = peers.iter().position(|peer| *peer == rank)?;
             let shape =
                 Shape { rank: own, size: peers.len(), root: 0, elements: pattern.bytes, groups: &groups, parameters };
-            in_memory::among(&algorithm.schedule(&shape).ok()?, rank, size, &peers).ok()
+            among(&algorithm.schedule(&shape).ok()?, rank, size, &peers).ok()
         };
         let schedules: Vec<Schedule> = (0..size).map(of).collect::<Option<_>>()?;
         let sends = |schedule: &Schedule| {

@@ -45,10 +45,12 @@ pub struct Record {
     /// Bytes that wait at a port of the switch at most, where that is known.
     pub queue: Option<f64>,
     /// What the benchmarks took by which that is known.
+    #[serde(default)]
     pub measured: Vec<Measured>,
     /// What messages cost there, by all of that.
     pub constants: Option<Constants>,
     /// What the ranks were told of it, by the first of that.
+    #[serde(default)]
     pub told: Option<Constants>,
     /// The times.
     pub rows: Vec<Row>,
@@ -88,7 +90,8 @@ impl Record {
     /// # Errors
     /// It is not.
     pub fn from_text(text: &str) -> Result<Record, Failure> {
-        Ok(serde_json::from_str(text)?)
+        let not_one = |error| format!("not a record of two-hop, or one of an older version: {error}");
+        Ok(serde_json::from_str(text).map_err(not_one)?)
     }
 
     /// As JSON, to be read again.

@@ -240,7 +240,8 @@ impl<M: RoomMemory> Memory<M> {
     /// Gives what the rank has said, as many elements.
     pub(super) fn hear<T: Element>(&self, step: Step, rank: usize, length: usize, use_it: impl FnOnce(&[T])) {
         let bytes = length * size_of::<T>();
-        match Inline::fits(bytes) {
+        // Elements without size are not counted in bytes.
+        match Inline::fits(bytes) && size_of::<T>() > 0 {
             true => use_it(&self.get(rank, SAID + step.parity(), bytes).elements::<T>()),
             false => self.room.read(rank, self.left_at(step), length, use_it),
         }

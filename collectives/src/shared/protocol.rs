@@ -133,14 +133,16 @@ impl<M: RoomMemory> Meetings<M> {
         let (step, other) = (Step(counts.exchanges), 1 - self.rank);
         let bytes = data.length() * size_of::<T>();
         let stores = self.memory.stores(Way::Exchange, bytes);
-        let watch = self.watch(bytes);
+        let tells = data.tells_of_stores();
+        let watch = self.watch(bytes).filter(|_| tells);
         self.memory.say(step, mark, data.own(self.rank), stores);
         let written = watch.map(|watch| watch.elapsed());
         // Looked at before the fence in `wake`: the other's line comes while ours is fetched to be written.
         let has_said = self.memory.has_said(step, other);
         company.wake(0..2)?;
         if !has_said {
-            self.wait(counts.calls, company, || self.memory.has_said(step, other))?;
+            // Also if it has entered: perhaps another call.
+            company.wait(|rank| rank == other, || self.memory.has_said(step, other))?;
         }
         if self.memory.said_mark(step, other) != mark {
             return Err(company.differs(other));
@@ -199,7 +201,11 @@ impl<M: RoomMemory> Meetings<M> {
         let (memory, step, children) = (&self.memory, Step(counts.in_trees), || self.tree.children());
         // All of them are looked at, whether or not one is missing, so that their lines come at the same time.
         let have_come = || children().fold(true, |all, child| all & memory.has_passed(Toward::Parent, step, child));
-        self.wait(counts.calls, company, have_come)?;
+        // Also one that has entered may be missing here: in another call, or gone.
+        let calls = counts.calls;
+        let is_missing =
+            |child: usize| children().any(|one| one == child) && !memory.has_passed(Toward::Parent, step, child);
+        company.wait(|rank| memory.entered(rank) < calls || is_missing(rank), have_come)?;
         let bytes = data.length() * size_of::<T>();
         let mut value = Inline::new(data.own(self.rank));
         let mut differs = children().find_map(|child| match memory.passed(Toward::Parent, child) {
@@ -213,7 +219,8 @@ impl<M: RoomMemory> Meetings<M> {
         if let Some(parent) = self.tree.parent {
             memory.pass(Toward::Parent, step, differs, mark, &value);
             company.wake([parent])?;
-            self.wait(counts.calls, company, || memory.has_passed(Toward::Children, step, parent))?;
+            let has_passed = || memory.has_passed(Toward::Children, step, parent);
+            company.wait(|rank| memory.entered(rank) < calls || rank == parent, has_passed)?;
             (differs, of_root) = memory.passed(Toward::Children, parent);
             value = memory.passed_value(Toward::Children, parent, bytes);
         }
@@ -290,7 +297,8 @@ impl<M: RoomMemory> Meetings<M> {
         let skips = data.reads_its_own();
         let bytes = range(0).len() * size_of::<T>();
         let stores = self.memory.stores(Way::Chunks, bytes);
-        let watch = self.watch(bytes);
+        let tells = data.tells_of_stores();
+        let watch = self.watch(bytes).filter(|_| tells);
         self.memory.copy_in(step(0), mark, data.own_part(self.rank, range(0)), skips, stores);
         let mut written = watch.map(|watch| watch.elapsed());
         self.signal(company, step(0), Self::CAME)?;
@@ -336,8 +344,9 @@ impl<M: RoomMemory> Meetings<M> {
                 }
                 _ => {}
             }
+            // What is little takes long for its bytes.
             let times = written.zip(watch.map(|watch| watch.elapsed()));
-            self.learn(counts, Way::Chunks, range(index).len() * size_of::<T>(), stores, times);
+            self.learn(counts, Way::Chunks, bytes, stores, times.filter(|_| range(index).len() == range(0).len()));
             written = written_next;
         }
         Ok(())
@@ -372,6 +381,11 @@ impl<T> Data<'_, T> {
             Data::From(..) => &[],
             Data::To(data, _) => &data[range],
         }
+    }
+
+    /// Whether rank 0 both writes what others read and reads what they wrote, so that it can tell which stores are better.
+    fn tells_of_stores(&self) -> bool {
+        matches!(self, Data::Both(_) | Data::To(_, Some(_)))
     }
 
     /// Whether the block that a rank combines itself need not be copied in: it is read where it is.

@@ -266,6 +266,62 @@ fn calls_that_do_not_fit_together_are_an_error_on_all_ranks_whichever_ways_they_
 }
 
 #[test]
+fn calls_that_take_different_ways_are_found_as_soon_as_ranks_look_whatever_the_time_to_warn() {
+    // A tree and a meeting, a meeting and a tree, two ranks that exchange and go in chunks; nobody tells everybody.
+    type Call = fn(&Communicator) -> Result<(), Error>;
+    let sum: Call = |comm| comm.all_reduce(&mut [1_u32], Sum);
+    let broadcast: Call = |comm| comm.broadcast(&mut [1_u32], 0);
+    let long: Call = |comm| comm.all_reduce(&mut vec![1_u32; 40_000], Sum);
+    let set = [IN_TREES[4], ("collectives.check_after", "100ms"), ("collectives.warn_after", "0s")];
+    for (ranks, odd, usual) in
+        [(3, broadcast, sum), (3, sum, broadcast), (5, broadcast, sum), (2, long, sum), (2, sum, long)]
+    {
+        for rank in 0..ranks {
+            let begun = std::time::Instant::now();
+            on_ranks(ranks, &set, |comm| {
+                let result = if comm.rank() == rank { odd(comm) } else { usual(comm) };
+                assert!(matches!(result, Err(Error::Mismatch { .. })), "{result:?}");
+            });
+            assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{:?}", begun.elapsed());
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_in_the_middle_of_a_tree_ends_the_wait_of_the_others() {
+    struct Sums {
+        fails: bool,
+    }
+    impl Op<u32> for Sums {
+        fn combine(&self, left: u32, right: u32) -> u32 {
+            assert!(!self.fails, "an operator that fails");
+            left + right
+        }
+    }
+    // The root, and one that leads a group.
+    for gone in [0, 1] {
+        on_ranks(32, &IN_TREES, |comm| {
+            let fails = comm.rank() == gone;
+            let sum = || comm.all_reduce(&mut [1_u32], Sums { fails });
+            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(sum)) {
+                Err(_) => assert!(fails, "an operator failed that does not"),
+                Ok(result) => assert!(!fails && result.is_err(), "{result:?}"),
+            }
+        });
+    }
+}
+
+#[test]
+fn elements_without_size_go_every_way() {
+    for (ranks, waits) in [(2, "sleep"), (3, "auto"), (3, "sleep")] {
+        on_ranks(ranks, &[("wait.policy", waits)], |comm| {
+            comm.broadcast(&mut [[0_u8; 0]; 5], 0).unwrap();
+            comm.barrier().unwrap();
+        });
+    }
+}
+
+#[test]
 fn a_rank_that_leaves_without_coming_ends_the_wait_of_the_others() {
     for (length, waits) in [(1, "auto"), (60_000, "auto"), (1, "sleep")] {
         on_ranks(3, &[("wait.policy", waits)], |comm| {

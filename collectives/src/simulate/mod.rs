@@ -6,6 +6,7 @@
 //! then leaves. It goes through the ports on its way one after the other, cut through: each serves messages in the order in
 //! which they come. Knows schedules, neither operators nor collectives; [`sweep`] has those.
 
+mod embed;
 mod fabric;
 pub mod in_memory;
 mod messages;
@@ -14,6 +15,7 @@ pub mod sweep;
 #[cfg(test)]
 mod tests;
 
+pub use embed::among;
 pub use fabric::{Eager, Fabric, Machine, Racks, Work};
 
 use crate::groups::Groups;

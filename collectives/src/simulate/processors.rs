@@ -57,6 +57,8 @@ impl Processor {
 #[derive(Debug)]
 pub(super) struct Processors {
     processors: Vec<Processor>,
+    /// Also those that are never used.
+    number: usize,
     /// What it takes to give one to another rank.
     turn: f64,
     /// Of the ranks, and one of each host's system.
@@ -67,7 +69,8 @@ pub(super) struct Processors {
 
 impl Processors {
     pub(super) fn new(machine: &Machine, ranks: usize, hosts: usize) -> Processors {
-        let number = machine.processors.max(1);
+        // More than processes are never used.
+        let number = machine.processors.clamp(1, (ranks + hosts).max(1));
         let process = |rank: usize| Process {
             work: VecDeque::new(),
             unseen: VecDeque::new(),
@@ -77,6 +80,7 @@ impl Processors {
         };
         Processors {
             processors: (0..number).map(|_| Processor::default()).collect(),
+            number: machine.processors.max(1),
             turn: machine.turn,
             processes: (0..ranks + hosts).map(process).collect(),
             ranks,
@@ -170,7 +174,7 @@ impl Processors {
     /// The share of a time that they were busy.
     #[allow(clippy::cast_precision_loss)] // A number of processors.
     pub(super) fn share(&self, seconds: f64) -> f64 {
-        self.busy / (seconds * self.processors.len() as f64).max(f64::MIN_POSITIVE)
+        self.busy / (seconds * self.number as f64).max(f64::MIN_POSITIVE)
     }
 }
 

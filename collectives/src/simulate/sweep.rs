@@ -85,7 +85,7 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
     let Question { collective, ranks, width, bytes } = *question;
     let hosts = Groups::every(ranks, width);
     let network = fabric.network(hosts.count());
-    let elements = bytes / ELEMENT;
+    let elements = if collective == Collective::Barrier { 0 } else { bytes / ELEMENT };
     let table = Table { network, ..Table::default() };
     let mut found = Sweep::default();
     let mut budget = BUDGET;
@@ -115,6 +115,12 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
             let bytes = |most: usize| most.min(elements.max(1)) * ELEMENT;
             let (chunk, segment) = (bytes(parameters.chunk), bytes(parameters.segment));
             let way = Way { algorithm: algorithm.name, group, above, leaders, chunk, segment };
+            // Chunks that were asked for may be so small that not even one rank's schedule can be made.
+            let least = fixed.chunk.into_iter().chain(fixed.segment).min().unwrap_or(usize::MAX) / ELEMENT;
+            if (elements / least.max(1)).saturating_mul(ranks) > MOST_STEPS {
+                found.left_out.push(way);
+                continue;
+            }
             // Settings that an algorithm does not look at make the same schedules again: those of the first and of the
             // last rank tell.
             let schedule =

@@ -103,11 +103,11 @@ pub struct SimulateOptions {
     pub leaders: Option<u32>,
 
     /// Only chunks of so many bytes
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = some_bytes)]
     pub chunk: Option<usize>,
 
     /// Only segments of so many bytes
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = some_bytes)]
     pub segment: Option<usize>,
 
     /// How many of the ways to show
@@ -166,6 +166,14 @@ fn quantity(text: &str, units: &[(&str, f64)], example: &str) -> Result<f64, Str
 
 fn positive(value: f64, what: &str) -> Result<f64, String> {
     if value > 0.0 { Ok(value) } else { Err(format!("{what} must be above 0")) }
+}
+
+/// As [`bytes`], and not nothing.
+fn some_bytes(text: &str) -> Result<usize, String> {
+    match bytes(text)? {
+        0 => Err("there are none of 0 bytes; left out, the formulas choose".into()),
+        bytes => Ok(bytes),
+    }
 }
 
 fn bytes(text: &str) -> Result<usize, String> {
@@ -242,6 +250,7 @@ mod tests {
         for text in ["", "Mbit", "200", "200MiB", "-1Mbit", "0Mbit"] {
             assert!(rate(text).is_err(), "{text}");
         }
+        assert!(some_bytes("0").is_err() && some_bytes("1KiB") == Ok(1024));
         let costs = machine("2,20us,0.2ns,40us,1ns,0.1ns,10us").expect("seven words");
         assert_eq!((costs.processors, costs.inside.message > 19e-6, costs.turn > 9e-6), (2, true, true));
         assert!(machine("2,20us").is_err() && machine("0,1us,1ns,1us,1ns,1ns,1us").is_err());

@@ -155,13 +155,13 @@ impl Session {
                 Cause::Absent | Cause::Busy => (self.how.timeout, "launch.connect_timeout"),
             };
             let pause = retry::pause(tries, crate::random_number());
+            let times = if tries == 1 { "once".to_string() } else { format!("{tries} times") };
             if begun.elapsed() + pause >= limit {
-                let times = if tries == 1 { "once".to_string() } else { format!("{tries} times") };
                 let limit = crate::settings::show_duration(limit);
                 let tried = format!("{}; tried {times} within {limit} ({key})", failure.message);
                 return Failure::new(failure.exit, tried);
             }
-            self.intake.stage(format!("trying again after {tries} tries: {failure}"));
+            self.intake.stage(format!("tried {times}, and soon again: {failure}"));
             if self.inbox.closed_within(pause) {
                 return failure;
             }

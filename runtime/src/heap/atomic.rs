@@ -236,6 +236,7 @@ impl<T: Element> HeapBuffer<T> {
         index: usize,
         op: SignalOp,
     ) -> Result<()> {
+        signal.check("signal")?;
         self.put(data, rank)?;
         signal.signal(index, op, rank)
     }
