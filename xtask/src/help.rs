@@ -85,8 +85,8 @@ cargo xtask experiment two-hop [OPTION...]: reductions over slow links, flat and
   5. takes the hosts down, also after a failure or an interrupt
 
 Options go to the program: target/release/two-hop --help has them; --quick, --turns 5, --sizes 64K,4M,
---only 'all_reduce: flat'. It takes about a quarter of an hour, with --quick less than nine minutes, and the machine should
-do nothing else. Needs the rights of root, or sudo without a password.
+--only 'all_reduce: flat'. It takes about twenty minutes, with --quick about ten, and the machine should do nothing
+else. Needs the rights of root, or sudo without a password.
 ";
 
 pub(crate) const FUZZ: &str = "\

@@ -35,7 +35,7 @@ struct Options {
     #[arg(long)]
     queue: Option<u32>,
 
-    /// One turn of one round, and of the slowest ways no large sizes: under nine minutes
+    /// One turn of one round, and of the slowest ways no large sizes: about ten minutes
     #[arg(long, conflicts_with_all = ["turns", "rounds"])]
     quick: bool,
 
