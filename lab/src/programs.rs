@@ -132,7 +132,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a program.
+    /// Starts a program, with every signal at its default.
     ///
     /// # Panics
     /// It cannot be started.
@@ -144,7 +144,8 @@ impl Running {
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         let text = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
         command.stdin(Stdio::null()).stdout(share(&stdout)).stderr(share(&stderr));
-        let child = command.spawn().unwrap_or_else(|error| panic!("`{text}` does not start: {error}"));
+        let child = crate::process::with_default_signals(command).spawn();
+        let child = child.unwrap_or_else(|error| panic!("`{text}` does not start: {error}"));
         Self { command: text, child, stdout, stderr, begun: Instant::now() }
     }
 

@@ -6,6 +6,7 @@ use crate::command;
 use crate::error::{Result, XtaskError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use spmd_lab::process::with_default_signals;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -124,7 +125,7 @@ fn measure(contender: &Contender, ranks: usize, event: Event, round: usize) -> R
     let mut command = Command::new(&contender.words[0]);
     command.args(&contender.words[1..]).args(["-n", &ranks.to_string()]).args(program);
     command.env(MARK, &mark).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut launcher = command.spawn().map_err(|source| start_error(&command, source))?;
+    let mut launcher = with_default_signals(&mut command).spawn().map_err(|source| start_error(&command, source))?;
     let wanted = format!("{MARK}={mark}");
     let begun = Instant::now();
     let found = loop {
