@@ -5,12 +5,15 @@
 //! do the identical thing; a measuring [`rank`] runs them, and the program around it starts the ranks of every library in
 //! turn. Knows only the public interface of the runtime.
 
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic when nobody reads: see `output`")]
+
 pub mod archive;
 pub mod driver;
 pub mod experiment;
 pub mod floors;
 pub mod hosts;
 pub mod measure;
+pub mod output;
 pub mod patterns;
 pub mod peers;
 pub mod port;

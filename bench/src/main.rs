@@ -1,6 +1,8 @@
 //! `rsbench`: the command line. Started by `rsrun` it is a rank and measures; started by hand it starts the ranks of every
 //! library that takes part, in turn.
 
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic when nobody reads: see `output`")]
+
 mod cli;
 mod progress;
 
@@ -9,6 +11,7 @@ use cli::{Arguments, Command, Comparison, Options, Tuning};
 use progress::Progress;
 use rsbench::hosts::Hosts;
 use rsbench::measure::{Plan, Transport};
+use rsbench::output;
 use rsbench::peers::{self, Installed, PEERS};
 use rsbench::port::{Failure, own::Own};
 use rsbench::rank::{Event, Library};
@@ -27,10 +30,7 @@ fn main() -> ExitCode {
         Command::Leash { parent, program } => driver::leash(parent, &program).map(|never| match never {}),
         Command::Compare(comparison) => compare(&comparison),
         Command::Tune(tuning) => tune(&tuning),
-        Command::Peers { peers_folder } => {
-            list_peers(&peers_folder.unwrap_or_else(peers::default_folder));
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Peers { peers_folder } => list_peers(&peers_folder.unwrap_or_else(peers::default_folder)),
         Command::Show { file, json, plot } => show(&file, json, plot.as_ref()),
         command => match command.measurement() {
             Some((plan, options)) if std::env::var_os(spmd::bootstrap::messages::BOOT_FD_VARIABLE).is_some() => {
@@ -40,10 +40,7 @@ fn main() -> ExitCode {
             None => Ok(ExitCode::FAILURE),
         },
     };
-    done.unwrap_or_else(|error| {
-        eprintln!("rsbench: {error}");
-        ExitCode::FAILURE
-    })
+    output::end("rsbench", done)
 }
 
 /// A rank of a job that is tuned.
@@ -53,10 +50,10 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
     let Some(found) = rsbench::tune::collectives(&world.communicator(), &sizes, rounds)? else {
         return Ok(ExitCode::SUCCESS);
     };
-    eprint!("{}", found.report);
+    output::note(found.report.trim_end());
     let text = format!("# rsbench tune collectives, {} ranks\n{}", world.communicator().size(), found.table);
     match &tuning.output {
-        None => print!("{text}"),
+        None => output::text(text)?,
         Some(path) => std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?,
     }
     Ok(ExitCode::SUCCESS)
@@ -67,7 +64,7 @@ fn as_rank_of_driver(plan: &str) -> Result<ExitCode, Failure> {
     let plan: Plan =
         serde_json::from_str(plan).map_err(|error| format!("rank takes a plan from rsbench itself: {error}"))?;
     if let Some(run) = measure(plan, |_, _| {})? {
-        println!("{}{}", rsbench::MARKER, serde_json::to_string(&run)?);
+        output::line(format_args!("{}{}", rsbench::MARKER, serde_json::to_string(&run)?))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -79,21 +76,29 @@ fn as_rank(plan: Plan, options: &Options) -> Result<ExitCode, Failure> {
     }
     let (time, table) = (now(), !options.json);
     let progress = Progress::new();
+    // The other ranks count on this one, whether somebody reads or not.
+    let mut shown = Ok(());
+    let mut show = |text: String| {
+        if shown.is_ok() {
+            shown = output::text(text);
+        }
+    };
     let run = measure(plan.clone(), |plan, event| match event {
-        Event::Begun(run) if table => print!("{}", text::head(plan, run)),
+        Event::Begun(run) if table => show(text::head(plan, run)),
         Event::Size(bytes) => progress.show(&rsbench::sizes::text(bytes)),
         Event::Row(row) => {
             progress.clear();
             if table {
-                print!("{}", text::row(row));
+                show(text::row(row));
             }
         }
         Event::Begun(_) => {}
     })?;
+    shown?;
     let Some(run) = run else { return Ok(ExitCode::SUCCESS) };
     let record = finish(time, plan, vec![run]);
     if options.json {
-        println!("{}", serde_json::to_string(&record)?);
+        output::line(serde_json::to_string(&record)?)?;
     }
     // On the host of rank 0, which may not be where the job was started: only where that is asked for.
     keep(&record, options, options.archive.clone())?;
@@ -144,19 +149,17 @@ fn drive(plan: Plan, options: &Options) -> Result<ExitCode, Failure> {
         |what| progress.show(what),
         |what| {
             progress.clear();
-            eprintln!("rsbench: {what}");
+            output::note(format_args!("rsbench: {what}"));
         },
     );
     progress.clear();
     let record = finish(time, job.plan, runs?);
-    if options.json {
-        println!("{}", serde_json::to_string(&record)?);
-    } else {
-        print!("{}", text::record(&record));
-    }
+    let shown =
+        if options.json { output::line(serde_json::to_string(&record)?) } else { output::text(text::record(&record)) };
+    // What has taken its time is kept also when nobody has read to the end.
     let archive = if options.no_archive { None } else { options.archive.clone().or_else(archive::default_folder) };
     keep(&record, options, archive)?;
-    Ok(ExitCode::SUCCESS)
+    shown.map(|()| ExitCode::SUCCESS)
 }
 
 /// A folder that every host sees as it sees this program, which `/tmp` need not be.
@@ -180,7 +183,10 @@ fn chosen(names: &[String], folder: &std::path::Path) -> Result<Vec<Installed>, 
             for peer in PEERS {
                 match peer.find(folder) {
                     Ok(found) => add(found),
-                    Err(missing) => eprintln!("rsbench: without {}: {missing} (cargo xtask peers setup)", peer.name),
+                    Err(missing) => {
+                        let name = peer.name;
+                        output::note(format_args!("rsbench: without {name}: {missing} (cargo xtask peers setup)"));
+                    }
                 }
             }
             continue;
@@ -219,10 +225,10 @@ fn keep(record: &Record, options: &Options, folder: Option<PathBuf>) -> Result<(
     }
     if let Some(folder) = folder {
         match archive::store(&folder, record) {
-            Ok(path) => eprintln!("rsbench: kept as {}", path.display()),
+            Ok(path) => output::note(format_args!("rsbench: kept as {}", path.display())),
             // What was measured has been shown; only a folder that was asked for is worth failing for.
             Err(error) if options.archive.is_some() => return Err(error),
-            Err(error) => eprintln!("rsbench: not kept: {error} (--archive DIR, or --no-archive)"),
+            Err(error) => output::note(format_args!("rsbench: not kept: {error} (--archive DIR, or --no-archive)")),
         }
     }
     Ok(())
@@ -234,10 +240,11 @@ fn draw(record: &Record, path: &PathBuf) -> Result<(), Failure> {
 
 fn show(file: &std::path::Path, json: bool, plot: Option<&PathBuf>) -> Result<ExitCode, Failure> {
     let record = archive::load(file)?;
+    plot.map_or(Ok(()), |path| draw(&record, path))?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&record)?);
+        output::line(serde_json::to_string_pretty(&record)?)?;
     } else {
-        println!(
+        output::line(format_args!(
             "{} on {} ({}, Linux {}, processors {}){}",
             record.command.join(" "),
             record.machine.host,
@@ -245,35 +252,36 @@ fn show(file: &std::path::Path, json: bool, plot: Option<&PathBuf>) -> Result<Ex
             record.machine.kernel,
             record.machine.processors,
             record.revision.as_ref().map_or(String::new(), |revision| format!(", revision {revision}")),
-        );
-        print!("{}", text::record(&record));
+        ))?;
+        output::text(text::record(&record))?;
     }
-    plot.map_or(Ok(()), |path| draw(&record, path))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn compare(comparison: &Comparison) -> Result<ExitCode, Failure> {
     let rows = archive::compare(&archive::load(&comparison.a)?, &archive::load(&comparison.b)?)?;
     if comparison.json {
-        println!("{}", serde_json::to_string(&rows)?);
+        output::line(serde_json::to_string(&rows)?)?;
     } else {
-        print!("{}", text::compared(&rows));
+        output::text(text::compared(&rows))?;
     }
     let Some(limit) = comparison.fail_above else { return Ok(ExitCode::SUCCESS) };
     let failed: Vec<_> = rows.iter().filter(|row| row.fails(limit)).collect();
     for row in &failed {
-        eprintln!("rsbench: {} at {} costs {:.2} of before", row.library, rsbench::sizes::text(row.bytes), row.cost);
+        let size = rsbench::sizes::text(row.bytes);
+        output::note(format_args!("rsbench: {} at {size} costs {:.2} of before", row.library, row.cost));
     }
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }
 
-fn list_peers(folder: &std::path::Path) {
+fn list_peers(folder: &std::path::Path) -> Result<ExitCode, Failure> {
     for peer in PEERS {
         let state = match peer.find(folder) {
             Ok(_) => "ready".to_owned(),
             Err(missing) => format!("missing: {missing}"),
         };
-        println!("{:<10} {:<58} {state}", peer.name, peer.about);
+        output::line(format_args!("{:<10} {:<58} {state}", peer.name, peer.about))?;
     }
-    println!("\nto install what is missing: cargo xtask peers setup");
+    output::line("\nto install what is missing: cargo xtask peers setup")?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,7 @@
 //! `rsbench` from its command line to its output, with two ranks on this machine, and what it says to wrong input.
 
 use rsbench::record::Record;
-use spmd_lab::programs::{Outcome, Programs, run};
+use spmd_lab::programs::{Outcome, Programs, run, run_without_reader};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ const SHORT: [&str; 7] = ["--rounds", "5", "--warm-up", "1", "--seconds", "5", "
 
 fn programs() -> &'static Programs {
     static PROGRAMS: OnceLock<Programs> = OnceLock::new();
-    PROGRAMS.get_or_init(|| Programs::build(&["--package", "rsbench", "--bin", "rsbench"]))
+    PROGRAMS.get_or_init(|| Programs::build(&["--package", "rsbench", "--bins"]))
 }
 
 /// One job at a time: ranks that wait use up the processors that another job needs.
@@ -26,17 +26,21 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn rsbench(arguments: &[&str]) -> Outcome {
+    run(&mut command("rsbench", arguments), LIMIT)
+}
+
+fn command(program: &str, arguments: &[&str]) -> Command {
     // What `launch` does to the environment, with another program.
     let clean = programs().launch(&[]);
-    let mut command = Command::new(programs().rsrun().with_file_name("rsbench"));
+    let mut command = Command::new(programs().rsrun().with_file_name(program));
     for (name, value) in clean.get_envs() {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
         };
     }
-    command.env_remove("XDG_STATE_HOME");
-    run(command.args(arguments), LIMIT)
+    command.env_remove("XDG_STATE_HOME").args(arguments);
+    command
 }
 
 fn record(arguments: &[&str]) -> Record {
@@ -143,6 +147,35 @@ fn records_are_kept_shown_drawn_and_compared() {
     assert!(faster.stdout.contains("better in every turn"), "{faster}");
     let json = rsbench(&["compare", &a, &a, "--json"]).succeeded();
     assert!(json.stdout.contains("\"remark\":\"overlap\"") && json.stdout.contains("\"cost\":1.0"), "{json}");
+
+    // A reader that has gone (`| head -1`) costs neither words nor what was to be kept.
+    fs::remove_file(&picture).expect("drawn before");
+    for words in [&["show", &a, "--plot", &picture][..], &["show", &a, "--json"], &["compare", &a, &b], &["peers"]] {
+        let outcome = run_without_reader(&mut command("rsbench", words), LIMIT);
+        assert_eq!((outcome.code(), &*outcome.stderr), (141, ""), "{outcome}");
+    }
+    assert!(fs::metadata(&picture).is_ok(), "drawn again");
+    let kept = path("kept");
+    let words = [&["latency", "--sizes", "8", "--archive", &kept], quick].concat();
+    let outcome = run_without_reader(&mut command("rsbench", &words), LIMIT);
+    assert_eq!((outcome.code(), outcome.stderr.contains("kept as ")), (141, true), "{outcome}");
+    assert_eq!(fs::read_dir(&kept).expect("it is there").count(), 3);
+}
+
+#[test]
+fn the_other_programs_end_without_a_word_too_when_nobody_reads() {
+    let _turn = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    // --show writes the record.
+    let record = folder.path().join("record.json");
+    fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/two-hop.json"), &record).expect("copied");
+    let record = record.display().to_string();
+    for (program, words) in
+        [("two-hop", &["--show", "--record", &record][..]), ("start", &["--ranks", "1", "--runs", "1"])]
+    {
+        let outcome = run_without_reader(&mut command(program, words), LIMIT);
+        assert_eq!((outcome.code(), &*outcome.stderr), (141, ""), "{outcome}");
+    }
 }
 
 /// A launcher of another library that answers with a run of its own, or not.

@@ -96,7 +96,7 @@ impl<'a> Call<'a> {
     }
 
     /// Checks buffers and root, and runs in the memory that all ranks share.
-    fn in_memory<T: Element>(
+    pub(crate) fn in_memory<T: Element>(
         &self,
         shared: &Shared,
         input: &[T],

@@ -2,7 +2,10 @@
 //! the script that checks all of this on GPUs.
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use spmd_lab::programs::{Programs, run};
+use spmd_lab::{
+    process::with_default_signals,
+    programs::{Programs, run},
+};
 use std::{
     os::unix::{fs::PermissionsExt, process::CommandExt},
     time::{Duration, Instant},
@@ -63,7 +66,8 @@ fn the_script_for_gpus_leaves_no_daemon_behind_when_it_is_interrupted() {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
         let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-        let mut child = std::process::Command::new("bash")
+        let mut bash = std::process::Command::new("bash");
+        let mut child = with_default_signals(&mut bash)
             .arg(&script)
             .arg("examples")
             .env("PATH", path)

@@ -7,6 +7,7 @@ pub mod folder;
 pub mod netns;
 pub mod process;
 pub mod programs;
+mod sys;
 pub mod vm;
 
 pub use error::{LabError, Result};

@@ -78,6 +78,16 @@ pub(crate) fn from_words(pid: &str, started: &str) -> Option<Process> {
     Some(Process { pid: pid.parse().ok()?, started: started.parse().ok()? })
 }
 
+/// Gives every signal its default action in the process that this command starts, from its first instruction on.
+///
+/// A program inherits what its parent ignores, and stays deaf to it: `nohup` ignores SIGHUP, a shell without job control
+/// SIGINT and SIGQUIT in what it starts in the background, and some CI systems start tests like that. Whoever starts a
+/// program in order to interrupt it cannot leave that to chance. (`env --default-signal` does the same too late: a signal
+/// that comes before `env` has run is lost.)
+pub fn with_default_signals(command: &mut Command) -> &mut Command {
+    crate::sys::with_default_signals(command)
+}
+
 /// Kills processes and waits until they are gone.
 pub(crate) fn end(processes: &[Process]) -> Result<()> {
     for process in processes {
@@ -227,5 +237,29 @@ mod tests {
     fn a_missing_program_is_named() {
         let error = output("no-such-program-here", &[]).expect_err("it is missing");
         assert!(error.to_string().contains("no-such-program-here"), "{error}");
+    }
+
+    #[test]
+    fn a_program_begins_with_every_signal_at_its_default_whatever_the_tests_ignore() {
+        // Once more, by a process that ignores what a background job of a script ignores.
+        const AGAIN: &str = "SPMD_LAB_TEST_IGNORES";
+        if std::env::var_os(AGAIN).is_none() {
+            let test = std::env::current_exe().expect("a test knows its own path");
+            let mut env = Command::new("env");
+            env.args(["--ignore-signal=INT", "--ignore-signal=QUIT", "--ignore-signal=USR1"]).arg(test).env(AGAIN, "1");
+            env.args(["--exact", std::thread::current().name().expect("tests have names")]);
+            let result = env.output().expect("env starts");
+            assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stdout));
+            return;
+        }
+        let ignored = |command: &mut Command| {
+            let result = command.args(["SigIgn", "/proc/self/status"]).output().expect("grep starts");
+            let line = String::from_utf8_lossy(&result.stdout).into_owned();
+            let mask = line.split_whitespace().nth(1).and_then(|mask| u64::from_str_radix(mask, 16).ok());
+            // 32 and 33 belong to the C library: nobody can change them.
+            mask.unwrap_or_else(|| panic!("no mask: {line}")) & !(3 << 31)
+        };
+        assert_eq!(ignored(&mut Command::new("grep")), 1 << 1 | 1 << 2 | 1 << 9);
+        assert_eq!(ignored(with_default_signals(&mut Command::new("grep"))), 0);
     }
 }

@@ -132,19 +132,26 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a program.
+    /// Starts a program, with every signal at its default.
     ///
     /// # Panics
     /// It cannot be started.
     #[must_use]
     pub fn start(command: &mut Command) -> Self {
+        Self::writing_to(command, None)
+    }
+
+    /// As [`Running::start`], with standard output elsewhere than in what is kept.
+    fn writing_to(command: &mut Command, elsewhere: Option<Stdio>) -> Self {
         let memory = |name: &str| File::from(memfd_create(name, MemfdFlags::CLOEXEC).expect("memory for output"));
         let (stdout, stderr) = (memory("stdout"), memory("stderr"));
         let share = |file: &File| Stdio::from(file.try_clone().expect("one more descriptor"));
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         let text = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-        command.stdin(Stdio::null()).stdout(share(&stdout)).stderr(share(&stderr));
-        let child = command.spawn().unwrap_or_else(|error| panic!("`{text}` does not start: {error}"));
+        command.stdin(Stdio::null()).stderr(share(&stderr));
+        command.stdout(elsewhere.unwrap_or_else(|| share(&stdout)));
+        let child = crate::process::with_default_signals(command).spawn();
+        let child = child.unwrap_or_else(|error| panic!("`{text}` does not start: {error}"));
         Self { command: text, child, stdout, stderr, begun: Instant::now() }
     }
 
@@ -221,6 +228,17 @@ impl Running {
 #[must_use]
 pub fn run(command: &mut Command, limit: Duration) -> Outcome {
     Running::start(command).finish(limit)
+}
+
+/// Runs a program to its end whose standard output is a pipe that nobody reads, as behind `| head -1` from the second line on.
+///
+/// # Panics
+/// As [`run`].
+#[must_use]
+pub fn run_without_reader(command: &mut Command, limit: Duration) -> Outcome {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    Running::writing_to(command, Some(writer.into())).finish(limit)
 }
 
 /// Processes that run one of some programs.

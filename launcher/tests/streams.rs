@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Ended, Place, children, finish, rank_program, start, wait_until};
+use spmd_lab::programs::run_without_reader;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
@@ -293,4 +294,25 @@ fn agents(launcher: u32) -> Vec<u32> {
     }
     let agents: Vec<u32> = guards.iter().flat_map(|guard| children(*guard)).collect();
     guards.into_iter().chain(agents).collect()
+}
+
+#[test]
+fn a_reader_that_has_gone_ends_every_report_without_a_word() {
+    let place = Place::new();
+    let commands: [&[&str]; 8] = [
+        &["--help"],
+        &["--version"],
+        &["config"],
+        &["config", "--json"],
+        &["topo"],
+        &["man"],
+        &["completions", "bash"],
+        &["simulate", "--ranks", "8"],
+    ];
+    for words in commands {
+        let mut command = Command::new(common::binary());
+        command.args(words).env("HOME", place.home.path()).env_remove("XDG_CONFIG_HOME");
+        let outcome = run_without_reader(&mut command, common::LIMIT);
+        assert_eq!((outcome.code(), &*outcome.stderr), (0, ""), "{outcome}");
+    }
 }

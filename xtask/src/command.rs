@@ -1,7 +1,8 @@
 //! Running other programs with their output on the terminal, and ending in order when a signal comes.
 
 use crate::error::{Result, XtaskError};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use crate::say::nobody_reads;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
@@ -49,14 +50,15 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Interrupts caught from now on, so that what was brought up can be taken down before this program ends.
+/// Interrupts caught from now on, so that what was brought up can be taken down before this program ends. That nobody reads
+/// what it prints any more (SIGPIPE) is one, too.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupts(Arc<AtomicUsize>);
 
 impl Interrupts {
     pub(crate) fn catch() -> Result<Self> {
         let caught = Arc::new(AtomicUsize::new(0));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in [SIGINT, SIGTERM, SIGHUP, SIGPIPE] {
             let number = usize::try_from(signal).unwrap_or_default();
             signal_hook::flag::register_usize(signal, Arc::clone(&caught), number).map_err(XtaskError::Signals)?;
         }
@@ -77,7 +79,11 @@ impl Interrupts {
     /// It could not be started, failed, or a signal came.
     pub(crate) fn run(&self, command: &mut Command) -> Result<()> {
         let status = self.status(command)?;
-        if status.success() { Ok(()) } else { Err(XtaskError::Failed { command: line(command), status }) }
+        match status.success() {
+            true => Ok(()),
+            false if nobody_reads() => Err(XtaskError::Interrupted(SIGPIPE)),
+            false => Err(XtaskError::Failed { command: line(command), status }),
+        }
     }
 
     /// As [`Interrupts::run`], with a failure as a status instead of an error.

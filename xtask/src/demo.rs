@@ -3,6 +3,7 @@
 use crate::command::{Interrupts, cargo, line, root, target};
 use crate::error::Result;
 use crate::lab::{self, Up};
+use crate::say::say;
 use crate::setup;
 use crate::system::Rights;
 use spmd_lab::netns::{self, Lab};
@@ -15,7 +16,7 @@ const RANKS: &str = "8";
 pub(crate) fn run() -> Result<ExitCode> {
     setup::run()?;
     let interrupts = Interrupts::catch()?;
-    println!("demo: building rsrun and the examples");
+    say!("demo: building rsrun and the examples");
     interrupts.run(cargo(BUILD).arg("--release"))?;
 
     // Three slots a host, so that eight ranks need all three.
@@ -25,47 +26,47 @@ pub(crate) fn run() -> Result<ExitCode> {
     let lab = match (raised, rights) {
         (Some(lab), _) => lab,
         (None, Rights::None) => {
-            println!("demo: making hosts needs the rights of root. An administrator can run, once:\n");
-            println!("    {}\n", up.for_administrator());
+            say!("demo: making hosts needs the rights of root. An administrator can run, once:\n");
+            say!("    {}\n", up.for_administrator());
             return alone(&interrupts);
         }
         (None, Rights::Root) if netns::check_rights().is_err() => {
-            println!("demo: root may not make namespaces here. In a container, start it with more rights:\n");
-            println!("    docker run --privileged …\n");
+            say!("demo: root may not make namespaces here. In a container, start it with more rights:\n");
+            say!("    docker run --privileged …\n");
             return alone(&interrupts);
         }
         (None, rights) => {
-            println!("demo: bringing up three hosts");
+            say!("demo: bringing up three hosts");
             lab::raise(&up, rights == Rights::Root)?
         }
     };
     let result = on_hosts(&interrupts, &lab);
     // A lab that an administrator made stays for the next time.
     if rights == Rights::None {
-        println!("demo: leaving the lab '{}' up", up.name);
+        say!("demo: leaving the lab '{}' up", up.name);
     } else {
         lab::down(&up.name)?;
     }
     result?;
-    println!("demo: done. `cargo xtask lab netns up 3` makes hosts to try your own program on");
+    say!("demo: done. `cargo xtask lab netns up 3` makes hosts to try your own program on");
     Ok(ExitCode::SUCCESS)
 }
 
 fn on_hosts(interrupts: &Interrupts, lab: &Lab) -> Result<()> {
     for host in lab.hosts() {
-        println!("    {:<8} {}", host.name, host.address);
+        say!("    {:<8} {}", host.name, host.address);
     }
     let hostfile = short(lab.hostfile());
     let mut command = Command::new(program("rsrun"));
     command.args(["-n", RANKS, "-hostfile"]).arg(hostfile).arg(program("examples/train")).current_dir(root());
-    println!("demo: {}", line(&command));
+    say!("demo: {}", line(&command));
     interrupts.run(&mut command)
 }
 
 fn alone(interrupts: &Interrupts) -> Result<ExitCode> {
     let mut command = Command::new(program("rsrun"));
     command.args(["-n", RANKS, "-host"]).arg(format!("localhost:{RANKS}")).arg(program("examples/train"));
-    println!("demo: on this machine alone, over shared memory: {}", line(&command));
+    say!("demo: on this machine alone, over shared memory: {}", line(&command));
     interrupts.run(command.current_dir(root()))?;
     Ok(ExitCode::SUCCESS)
 }

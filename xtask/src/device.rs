@@ -3,6 +3,7 @@
 
 use crate::command::{Interrupts, cargo, root, target};
 use crate::error::{Result, XtaskError};
+use crate::say::say;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -43,7 +44,7 @@ pub(crate) fn pack(folder: &Path) -> Result<()> {
     // Without line tables: a fifth of the size.
     let programs = EXAMPLES.iter().flat_map(|(_, names)| *names).chain(&["rsrun"]);
     interrupts.run(Command::new("strip").arg("--strip-debug").args(programs.map(|name| folder.join(name))))?;
-    println!("device: {0} is complete; on a machine with two GPUs: {0}/run.sh", folder.display());
+    say!("device: {0} is complete; on a machine with two GPUs: {0}/run.sh", folder.display());
     Ok(())
 }
 

@@ -4,8 +4,10 @@
 
 use crate::command;
 use crate::error::{Result, XtaskError};
+use crate::say::say;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use spmd_lab::process::with_default_signals;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -62,11 +64,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return Err(XtaskError::Failed { command: command::line(&build), status });
     }
     let contenders = contenders(options);
-    println!(
+    say!(
         "time until the launcher has exited and every process of the job is gone, in ms: median of {} runs in turn",
         options.runs
     );
-    println!("{:<44} {:>6} {:>14} {:>10} {:>10}  exit code", "", "ranks", "", "median", "ratio");
+    say!("{:<44} {:>6} {:>14} {:>10} {:>10}  exit code", "", "ranks", "", "median", "ratio");
     for &ranks in &options.ranks {
         for event in [Event::Kill, Event::Interrupt, Event::InterruptDeaf] {
             let mut samples: Vec<Vec<Sample>> = contenders.iter().map(|_| Vec::new()).collect();
@@ -109,7 +111,7 @@ fn contenders(options: &Options) -> Vec<Contender> {
         if found {
             all.push(Contender { name, words: words(command) });
         } else {
-            println!("{name} is not here: install the package of {} to compare", command[0]);
+            say!("{name} is not here: install the package of {} to compare", command[0]);
         }
     }
     all
@@ -124,7 +126,7 @@ fn measure(contender: &Contender, ranks: usize, event: Event, round: usize) -> R
     let mut command = Command::new(&contender.words[0]);
     command.args(&contender.words[1..]).args(["-n", &ranks.to_string()]).args(program);
     command.env(MARK, &mark).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut launcher = command.spawn().map_err(|source| start_error(&command, source))?;
+    let mut launcher = with_default_signals(&mut command).spawn().map_err(|source| start_error(&command, source))?;
     let wanted = format!("{MARK}={mark}");
     let begun = Instant::now();
     let found = loop {
@@ -215,7 +217,7 @@ fn report(contenders: &[Contender], ranks: usize, event: Event, samples: &mut [V
         let codes = codes.join(", ");
         // How much of the other's time ours is.
         let ratio = if contender.name == "rsrun" { String::new() } else { format!("{:.3}", base / median) };
-        println!("{what:<44} {ranks:>6} {:>14} {median:>10.1} {ratio:>10}  {codes}", contender.name);
+        say!("{what:<44} {ranks:>6} {:>14} {median:>10.1} {ratio:>10}  {codes}", contender.name);
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::command::{Interrupts, cargo, line, root, target};
 use crate::error::{Result, XtaskError};
 use crate::lab::{self, Up};
+use crate::say::say;
 use crate::setup;
 use crate::system::Rights;
 use spmd_lab::netns::Link;
@@ -16,10 +17,10 @@ fn hosts() -> Up {
 pub(crate) fn run(options: &[String]) -> Result<()> {
     setup::run()?;
     let interrupts = Interrupts::catch()?;
-    println!("experiment: building rsrun and the measuring program");
+    say!("experiment: building rsrun and the measuring program");
     interrupts.run(&mut cargo(&["build", "--release", "--package", "rsrun", "--package", "rsbench"]))?;
     let up = hosts();
-    println!("experiment: bringing up {} hosts with slow links", up.hosts);
+    say!("experiment: bringing up {} hosts with slow links", up.hosts);
     // A run of its own: what another one measured does not count.
     let record = root().join("docs/two-hop.json");
     if record.exists() {
@@ -33,7 +34,7 @@ pub(crate) fn run(options: &[String]) -> Result<()> {
         command.args(["--queue", &link.queue.to_string()]);
     }
     command.args(["--plot", "docs/two-hop.svg", "--record"]).arg(record).args(options);
-    println!("experiment: {}", line(&command));
+    say!("experiment: {}", line(&command));
     let result = interrupts.run(command.current_dir(root()));
     lab::down(&up.name)?;
     result

@@ -2,6 +2,7 @@
 
 use crate::command::{Interrupts, cargo, root};
 use crate::error::{Result, XtaskError};
+use crate::say::say;
 use crate::system::quiet;
 use std::path::PathBuf;
 use std::process::Command;
@@ -53,7 +54,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let interrupts = Interrupts::catch()?;
     let mut build = cargo(&["+nightly", "build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", &host]);
     build.env("RUSTFLAGS", FLAGS);
-    println!("fuzz: building {} targets, which takes minutes the first time", TARGETS.len());
+    say!("fuzz: building {} targets, which takes minutes the first time", TARGETS.len());
     interrupts.run(&mut build)?;
     let fuzz = root().join("fuzz");
     for (name, samples) in chosen {
@@ -67,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         target.current_dir(root()).arg(&corpus).args(samples.map(|folder| root().join(folder)));
         target.arg(format!("-max_total_time={}", options.seconds));
         target.arg(format!("-artifact_prefix={}/", artifacts.display())).arg("-rss_limit_mb=2048");
-        println!("fuzz: {name} for {} seconds", options.seconds);
+        say!("fuzz: {name} for {} seconds", options.seconds);
         interrupts.run(&mut target)?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use crate::command::{Interrupts, line, root, target};
 use crate::error::{Result, XtaskError};
+use crate::say::say;
 use crate::setup;
 use crate::system::{Rights, for_administrator, user};
 use spmd_lab::folder::{names, remove_remains};
@@ -67,7 +68,7 @@ pub(crate) fn up(up: &Up) -> Result<()> {
     if let Some(lab) = Lab::open(&folder(&up.name))?.filter(Lab::is_whole)
         && lab.hosts().len() == up.hosts
     {
-        println!("lab: '{}' is up already", up.name);
+        say!("lab: '{}' is up already", up.name);
         if up.link.is_some() {
             raise(up, false)?;
         }
@@ -110,7 +111,7 @@ pub(crate) fn down(name: &str) -> Result<()> {
     let folder = folder(name);
     let Some(lab) = Lab::open(&folder)? else {
         let had = remove_remains(&folder)?;
-        println!("lab: '{name}' is not up{}", if had { "; removed what was left of it" } else { "" });
+        say!("lab: '{name}' is not up{}", if had { "; removed what was left of it" } else { "" });
         return Ok(());
     };
     let hosts = lab.hosts().len();
@@ -121,7 +122,7 @@ pub(crate) fn down(name: &str) -> Result<()> {
             return as_root(rights, &arguments, "taking hosts down needs the rights of root");
         }
     }
-    println!("lab: '{name}' is down ({hosts} hosts)");
+    say!("lab: '{name}' is down ({hosts} hosts)");
     Ok(())
 }
 
@@ -135,14 +136,14 @@ pub(crate) fn status() -> Result<()> {
         print_use(&lab);
     }
     if !some {
-        println!("lab: no hosts are up; cargo xtask lab netns up 3 makes three");
+        say!("lab: no hosts are up; cargo xtask lab netns up 3 makes three");
     }
     Ok(())
 }
 
 fn print_use(lab: &Lab) {
     let name = lab.name();
-    println!("lab '{name}', {} logs in, this machine is {} there:", lab.user(), lab.own_address());
+    say!("lab '{name}', {} logs in, this machine is {} there:", lab.user(), lab.own_address());
     for host in lab.hosts() {
         let state = match host.processes().len() {
             _ if !host.is_up() => "DEAD: take the lab down".to_owned(),
@@ -151,14 +152,14 @@ fn print_use(lab: &Lab) {
             1 => "up, 1 process".to_owned(),
             count => format!("up, {count} processes"),
         };
-        println!("    {:<8} {:<12} {state}", host.name, host.address);
+        say!("    {:<8} {:<12} {state}", host.name, host.address);
     }
     let short = |path: PathBuf| path.strip_prefix(root()).map(|path| path.display().to_string()).unwrap_or_default();
     // Without -n: one rank a slot, so that every host takes part.
-    println!("  target/release/rsrun -hostfile {} target/release/examples/train", short(lab.hostfile()));
-    println!("  ssh -F {} node1", short(lab.ssh_config()));
+    say!("  target/release/rsrun -hostfile {} target/release/examples/train", short(lab.hostfile()));
+    say!("  ssh -F {} node1", short(lab.ssh_config()));
     let option = if name == DEFAULT_NAME { String::new() } else { format!(" --name {name}") };
-    println!("  cargo xtask lab netns down{option}");
+    say!("  cargo xtask lab netns down{option}");
 }
 
 fn as_root(rights: Rights, arguments: &[String], what: &str) -> Result<()> {
@@ -166,7 +167,7 @@ fn as_root(rights: Rights, arguments: &[String], what: &str) -> Result<()> {
     let Some(mut command) = rights.command(&program, arguments) else {
         return Err(XtaskError::NeedsRights { what: what.to_owned(), command: for_administrator(&program, arguments) });
     };
-    println!("lab: {}", line(&command));
+    say!("lab: {}", line(&command));
     Interrupts::catch()?.run(&mut command)
 }
 

@@ -2,6 +2,8 @@
 //!
 //! It must build within seconds from few crates, and knows the rest of the project only by the commands it runs.
 
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic when nobody reads: see `say`")]
+
 mod command;
 mod demo;
 mod device;
@@ -15,6 +17,7 @@ mod nvrtc;
 mod packages;
 mod peers;
 mod rdma;
+mod say;
 mod setup;
 mod system;
 mod test;
@@ -22,13 +25,18 @@ mod vm;
 
 use error::{Result, XtaskError};
 use lexopt::prelude::*;
+use say::say;
+use signal_hook::consts::SIGPIPE;
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match parse(lexopt::Parser::from_env()).and_then(Task::run) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("xtask: {error}");
+            if !matches!(error, XtaskError::Interrupted(SIGPIPE)) {
+                let _ = writeln!(std::io::stderr(), "xtask: {error}");
+            }
             ExitCode::from(error.exit_code())
         }
     }
@@ -56,7 +64,7 @@ enum Task {
 impl Task {
     fn run(self) -> Result<ExitCode> {
         match self {
-            Self::Help(text) => print!("{text}"),
+            Self::Help(text) => say!("{}", text.trim_end()),
             Self::Setup => drop(setup::run()?),
             Self::Demo => return demo::run(),
             Self::Test(options) => return test::run(&options),

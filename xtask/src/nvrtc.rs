@@ -3,6 +3,7 @@
 
 use crate::command::{Interrupts, line, target};
 use crate::error::Result;
+use crate::say::say;
 use crate::system::quiet;
 use std::process::Command;
 
@@ -18,17 +19,17 @@ pub(crate) fn install() -> Result<()> {
         return Ok(());
     }
     if !quiet("python3", &["-m", "venv", "--help"]) {
-        println!("setup: no python3 with venv: the CUDA headers will NOT be compiled in tests");
+        say!("setup: no python3 with venv: the CUDA headers will NOT be compiled in tests");
         return Ok(());
     }
     let interrupts = Interrupts::catch()?;
     let mut pip = Command::new(folder.join("bin/pip"));
     pip.args(["install", "--quiet", "--disable-pip-version-check", PACKAGE]);
-    println!("setup: {}", line(&pip));
+    say!("setup: {}", line(&pip));
     let made = interrupts.status(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
     if made.success() && interrupts.status(&mut pip)?.success() && std::fs::write(&mark, "").is_ok() {
         return Ok(());
     }
-    println!("setup: {PACKAGE} could not be installed: the CUDA headers will NOT be compiled in tests");
+    say!("setup: {PACKAGE} could not be installed: the CUDA headers will NOT be compiled in tests");
     Ok(())
 }

@@ -5,6 +5,7 @@
 use crate::command::{Interrupts, cargo, line, target};
 use crate::error::{Result, XtaskError};
 use crate::packages::PEER_PACKAGES;
+use crate::say::say;
 use crate::setup;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -42,25 +43,23 @@ pub(crate) fn setup(names: &[String]) -> Result<ExitCode> {
     let folder = folder();
     let mut failed = Vec::new();
     for peer in PEERS.iter().filter(|peer| names.is_empty() || names.iter().any(|name| name == peer.name)) {
-        println!("\npeers: {}", peer.name);
+        say!("\npeers: {}", peer.name);
         match install(peer, &folder.join(peer.name), &interrupts)
             .and_then(|mpicc| build(peer, &mpicc, &folder, &interrupts))
         {
             Ok(()) => {}
             Err(error @ XtaskError::Interrupted(_)) => return Err(error),
             Err(error) => {
-                println!("peers: {} cannot be had: {error}", peer.name);
+                say!("peers: {} cannot be had: {error}", peer.name);
                 failed.push(peer.name);
             }
         }
     }
     if failed.is_empty() {
-        println!(
-            "\npeers: ready. cargo build --release -p rsrun -p rsbench && target/release/rsbench latency --peer all"
-        );
+        say!("\npeers: ready. cargo build --release -p rsrun -p rsbench && target/release/rsbench latency --peer all");
         return Ok(ExitCode::SUCCESS);
     }
-    println!("\npeers: without {}", failed.join(", "));
+    say!("\npeers: without {}", failed.join(", "));
     Ok(ExitCode::FAILURE)
 }
 
@@ -82,7 +81,7 @@ fn install(peer: &Peer, own: &Path, interrupts: &Interrupts) -> Result<PathBuf> 
         interrupts.run(Command::new("python3").args(["-m", "venv"]).arg(&python))?;
         let mut pip = Command::new(python.join("bin/pip"));
         pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(packages);
-        println!("peers: {}", line(&pip));
+        say!("peers: {}", line(&pip));
         interrupts.run(&mut pip)?;
     }
     Ok(mpicc)
@@ -105,7 +104,7 @@ fn build(peer: &Peer, mpicc: &Path, folder: &Path, interrupts: &Interrupts) -> R
         command.env("CARGO_TARGET_DIR", &build);
     }
     interrupts.run(&mut clean)?;
-    println!("peers: MPICC={} {}", mpicc.display(), line(&program));
+    say!("peers: MPICC={} {}", mpicc.display(), line(&program));
     interrupts.run(&mut program)?;
     let own = folder.join(peer.name);
     let copy = std::fs::create_dir_all(&own)

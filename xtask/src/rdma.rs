@@ -2,6 +2,7 @@
 
 use crate::command::{Interrupts, cargo, line, root, target};
 use crate::error::{Result, XtaskError};
+use crate::say::say;
 use crate::vm::plan;
 use spmd_lab::LabError;
 use spmd_lab::vm::{self, Copied, Job, Lab, Plan};
@@ -23,7 +24,7 @@ const PAGE: &str = "docs/rdma.md";
 /// Measures, and writes the record, the picture and the tables of the page.
 pub(crate) fn run(name: &str, options: &[String]) -> Result<()> {
     let interrupts = Interrupts::catch()?;
-    println!("experiment: building rsrun and the measuring program");
+    say!("experiment: building rsrun and the measuring program");
     interrupts.run(&mut cargo(&["build", "--release", "--package", "rsrun", "--package", "rsbench"]))?;
     // The machine ends with this program, however that ends.
     let (lab, _) = vm::up(&Plan { tied: true, ..plan(1, LAB)? })?;
@@ -49,7 +50,7 @@ fn measure(
     let mut command = Command::new(program);
     command.arg(name).args(options);
     let command = line(&command);
-    println!("experiment: {command}");
+    say!("experiment: {command}");
     let machines = lab.machines();
     let mut job = Job::start(&machines[0], &command, &root())?;
     let new = record.with_extension("new");

@@ -4,6 +4,7 @@ use crate::command::{Interrupts, line};
 use crate::error::Result;
 use crate::nvrtc;
 use crate::packages::{PACKAGES, Package, install_line};
+use crate::say::say;
 use crate::system::{Family, Rights, for_administrator, quiet};
 use std::process::{Command, Stdio};
 
@@ -26,33 +27,33 @@ pub(crate) fn install(packages: &'static [Package]) -> Result<bool> {
     }
     let missing = missing(packages)?;
     if missing.is_empty() {
-        println!("setup: all {} packages are there, nothing to install", packages.len());
+        say!("setup: all {} packages are there, nothing to install", packages.len());
         return Ok(true);
     }
-    println!("setup: missing on this machine:");
+    say!("setup: missing on this machine:");
     for package in &missing {
-        println!("    {:<16} {}", package.debian, package.why);
+        say!("    {:<16} {}", package.debian, package.why);
     }
     let install = install_arguments(&missing);
     let rights = Rights::of_caller();
     let (Some(mut command), Some(mut update)) =
         (rights.command("apt-get", &install), rights.command("apt-get", &apt(&["update"])))
     else {
-        println!("setup: no rights to install them; an administrator can run:\n");
-        println!("    {}\n", for_administrator("apt-get", &install));
+        say!("setup: no rights to install them; an administrator can run:\n");
+        say!("    {}\n", for_administrator("apt-get", &install));
         return Ok(false);
     };
     let interrupts = Interrupts::catch()?;
-    println!("setup: {}", line(&command));
+    say!("setup: {}", line(&command));
     let names: Vec<&str> = missing.iter().map(|package| package.debian).collect();
     // Package lists may be missing or name versions that are gone; then an update helps.
     let known = quiet("apt-get", &[&["install", "--simulate", "-q"][..], &names].concat());
     if !known || !interrupts.status(unattended(&mut command))?.success() {
-        println!("setup: {}", line(&update));
+        say!("setup: {}", line(&update));
         interrupts.run(unattended(&mut update))?;
         interrupts.run(unattended(&mut command))?;
     }
-    println!("setup: installed {} packages", missing.len());
+    say!("setup: installed {} packages", missing.len());
     Ok(true)
 }
 
@@ -91,13 +92,13 @@ fn unattended(command: &mut Command) -> &mut Command {
 
 fn print_for(family: Family, packages: &[Package]) {
     match install_line(family, packages) {
-        Some(line) => println!("setup: this is no Debian; if something is missing below, install:\n\n    {line}\n"),
+        Some(line) => say!("setup: this is no Debian; if something is missing below, install:\n\n    {line}\n"),
         None => {
-            println!("setup: this system's packages are not known here; it takes what Debian names:\n");
+            say!("setup: this system's packages are not known here; it takes what Debian names:\n");
             for package in packages {
-                println!("    {:<16} {}", package.debian, package.why);
+                say!("    {:<16} {}", package.debian, package.why);
             }
-            println!();
+            say!("");
         }
     }
 }

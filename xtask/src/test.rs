@@ -2,6 +2,7 @@
 
 use crate::command::{Interrupts, cargo, line, target};
 use crate::error::{Result, XtaskError};
+use crate::say::say;
 use crate::setup;
 use crate::system::{Rights, has_program, quiet};
 use spmd_lab::programs::BUILD;
@@ -52,34 +53,31 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         STEPS.iter().filter(|step| options.only.is_empty() || options.only.iter().any(|n| n == step.name)).collect();
     if options.list {
         for step in chosen {
-            println!("{:<18} {}", step.name, step.about);
+            say!("{:<18} {}", step.name, step.about);
         }
         return Ok(ExitCode::SUCCESS);
     }
     setup::run()?;
     let interrupts = Interrupts::catch()?;
     let mut rows = Vec::new();
-    let mut stopped = None;
     for (index, step) in chosen.iter().enumerate() {
-        println!("\ntest: step {} of {}: {} ({})", index + 1, chosen.len(), step.name, step.about);
+        say!("\ntest: step {} of {}: {} ({})", index + 1, chosen.len(), step.name, step.about);
         let begun = Instant::now();
         let result = run_step(step, &interrupts);
-        let stop = matches!(result, Outcome::Stopped(_));
         rows.push((step.name, begun.elapsed(), result));
-        if stop {
-            stopped = rows.last().map(|row| row.2.text());
+        if interrupts.signal().is_some() {
             break;
         }
     }
-    print!("\n{}", table(&rows));
+    say!("\n{}", table(&rows).trim_end());
     let count = |wanted: fn(&Outcome) -> bool| rows.iter().filter(|row| wanted(&row.2)).count();
     let failed = count(|outcome| matches!(outcome, Outcome::Failed(_)));
     let left_out = count(|outcome| matches!(outcome, Outcome::LeftOut(_)));
-    if let Some(reason) = stopped {
-        println!("test: {reason}; {} steps were not run", chosen.len() - rows.len());
-        return Ok(ExitCode::from(130));
+    if let Some(signal) = interrupts.signal() {
+        say!("test: {} steps were not run", chosen.len() - rows.len());
+        return Err(XtaskError::Interrupted(signal));
     }
-    println!("steps: {} passed, {failed} failed, {left_out} skipped", rows.len() - failed - left_out);
+    say!("steps: {} passed, {failed} failed, {left_out} skipped", rows.len() - failed - left_out);
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -107,17 +105,17 @@ fn run_step(step: &Step, interrupts: &Interrupts) -> Outcome {
     let mut commands = match (step.plan)() {
         Plan::Run(commands) => commands,
         Plan::LeftOut(reason) => {
-            println!("test: {} is left out: {reason}", step.name);
+            say!("test: {} is left out: {reason}", step.name);
             return Outcome::LeftOut(reason);
         }
     };
     for command in &mut commands {
-        println!("test: {}", line(command));
+        say!("test: {}", line(command));
         match interrupts.run(command) {
             Ok(()) => {}
             Err(error @ XtaskError::Interrupted(_)) => return Outcome::Stopped(error.to_string()),
             Err(error) => {
-                println!("test: {error}");
+                say!("test: {error}");
                 return Outcome::Failed(error.to_string());
             }
         }
@@ -231,7 +229,7 @@ fn lab() -> Plan {
 /// `cargo xtask deny`.
 pub(crate) fn deny() -> Result<ExitCode> {
     if !quiet("cargo-deny", &["--version"]) {
-        println!(
+        say!(
             "deny: cargo-deny is not installed; it takes minutes to build:\n\n    cargo install --locked cargo-deny\n"
         );
         return Ok(ExitCode::from(69));
@@ -240,7 +238,7 @@ pub(crate) fn deny() -> Result<ExitCode> {
     interrupts.run(&mut cargo(&["deny", "check", "licenses", "bans", "sources"]))?;
     // The list of advisories lives in a repository elsewhere; a machine without a way to it can still check the rest.
     if !quiet("cargo", &["deny", "fetch", "db"]) {
-        println!("deny: the list of advisories cannot be fetched: advisories were NOT checked");
+        say!("deny: the list of advisories cannot be fetched: advisories were NOT checked");
         return Ok(ExitCode::SUCCESS);
     }
     interrupts.run(&mut cargo(&["deny", "check", "advisories"]))?;

@@ -3,8 +3,10 @@
 use crate::command::{Interrupts, root, target};
 use crate::error::{Result, XtaskError};
 use crate::lab::{check_folder_name, folder};
+use crate::say::say;
 use crate::setup;
 use lexopt::prelude::*;
+use signal_hook::consts::SIGPIPE;
 use spmd_lab::folder::{names, remove_remains};
 use spmd_lab::vm::{self, Copied, Job, Lab, Plan};
 use std::io::{stderr, stdout};
@@ -101,7 +103,7 @@ pub(crate) fn plan(machines: usize, name: &str) -> Result<Plan> {
 fn up(machines: usize, name: &str) -> Result<()> {
     let (lab, fresh) = vm::up(&plan(machines, name)?)?;
     if !fresh {
-        println!("lab: '{name}' is up already");
+        say!("lab: '{name}' is up already");
     }
     print_use(&lab);
     Ok(())
@@ -143,7 +145,11 @@ fn run(command: &str, machine: usize, name: &str) -> Result<ExitCode> {
     let mut stopped = None;
     loop {
         let code = job.exit_code()?;
-        job.copy_output(&mut out, &mut err)?;
+        let copied = job.copy_output(&mut out, &mut err);
+        // Nobody reads any more: that stops the command like any interrupt.
+        if interrupts.signal() != Some(SIGPIPE) {
+            copied?;
+        }
         match (code, interrupts.signal(), stopped) {
             (_, Some(signal), None) => {
                 job.signal("TERM")?;
@@ -162,12 +168,12 @@ fn run(command: &str, machine: usize, name: &str) -> Result<ExitCode> {
 fn down(name: &str) -> Result<()> {
     let Some(lab) = Lab::open(&of(name))? else {
         let had = remove_remains(&of(name))?;
-        println!("lab: '{name}' is not up{}", if had { "; removed what was left of it" } else { "" });
+        say!("lab: '{name}' is not up{}", if had { "; removed what was left of it" } else { "" });
         return Ok(());
     };
     let machines = lab.machines().len();
     lab.down()?;
-    println!("lab: '{name}' is down (machines: {machines})");
+    say!("lab: '{name}' is down (machines: {machines})");
     Ok(())
 }
 
@@ -179,28 +185,28 @@ fn status() -> Result<()> {
         print_use(&lab);
     }
     if !some {
-        println!("lab: no machines are up; cargo xtask lab vm up 2 makes two");
+        say!("lab: no machines are up; cargo xtask lab vm up 2 makes two");
     }
     Ok(())
 }
 
 fn print_use(lab: &Lab) {
     let name = lab.name();
-    println!("lab '{name}', machines with RDMA:");
+    say!("lab '{name}', machines with RDMA:");
     let machines = lab.machines();
     for machine in &machines {
         let state = if machine.is_up() { "up" } else { "DEAD: take the lab down" };
         let second = if machines.len() == 1 { ", 10.88.0.2 on a second device" } else { "" };
-        println!("    {:<6} {:<11} {state}{second}", machine.name, machine.address);
+        say!("    {:<6} {:<11} {state}{second}", machine.name, machine.address);
     }
     let option = if name == DEFAULT_NAME { String::new() } else { format!(" --name {name}") };
     let hosts = lab.hostfile();
     let hosts = hosts.strip_prefix(root()).unwrap_or(&hosts).display();
-    println!("  cargo xtask lab vm run{option} 'ibv_devinfo'");
-    println!(
+    say!("  cargo xtask lab vm run{option} 'ibv_devinfo'");
+    say!(
         "  cargo xtask lab vm run{option} 'target/release/rsrun -n 8 -hostfile {hosts} target/release/examples/train'"
     );
-    println!("  cargo xtask lab vm down{option}");
+    say!("  cargo xtask lab vm down{option}");
 }
 
 #[cfg(test)]

@@ -8,15 +8,18 @@
 //! With `--hostfile` everything is measured over those hosts, too. The other launchers then connect with `ssh`, which is
 //! given the file `ssh_config` beside the hostfile, if there is one: so does `cargo xtask lab netns up 3` write it.
 
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic when nobody reads: see `output`")]
+
 use clap::Parser;
 use rsbench::hosts::Hosts;
+use rsbench::output;
 use rsbench::port::Failure;
 use spmd::prelude::*;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time of the start and end of a job, in milliseconds, and memory.
@@ -43,7 +46,11 @@ struct Options {
 /// What each of them runs.
 const C_PROGRAM: &str = "#include <mpi.h>\nint main(int c, char **v) { MPI_Init(&c, &v); MPI_Finalize(); return 0; }\n";
 
-fn main() -> Result<(), Failure> {
+fn main() -> ExitCode {
+    output::end("start", run().map(|()| ExitCode::SUCCESS))
+}
+
+fn run() -> Result<(), Failure> {
     match std::env::args().nth(1).as_deref() {
         Some("rank") => {
             World::init()?;
@@ -70,7 +77,7 @@ fn main() -> Result<(), Failure> {
 /// A rank that stays until it is ended.
 fn hold() -> Result<(), Failure> {
     let world = World::init()?;
-    println!("ready {}", world.rank());
+    output::line(format_args!("ready {}", world.rank()))?;
     std::thread::sleep(Duration::from_secs(120));
     Ok(())
 }
@@ -100,7 +107,8 @@ fn peers(folder: &Path) -> Vec<Peer> {
 
 fn measure(options: &Options, rsrun: &Path, own: &Path, peers: &[Peer], hosts: Option<&Hosts>) -> Result<(), Failure> {
     let words = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
-    println!("{} processors; medians of {} rounds in ms", std::thread::available_parallelism()?, options.runs);
+    let processors = std::thread::available_parallelism()?;
+    output::line(format_args!("{processors} processors; medians of {} rounds in ms", options.runs))?;
     for &ranks in &options.ranks {
         let n = ranks.to_string();
         let mut commands: Vec<(String, Vec<OsString>)> = Vec::new();
@@ -132,28 +140,28 @@ fn measure(options: &Options, rsrun: &Path, own: &Path, peers: &[Peer], hosts: O
                 match once(command) {
                     Ok(time) => times.entry(name).or_default().push(time),
                     Err(error) if name.starts_with("rsrun") => return Err(error),
-                    Err(error) => eprintln!("{name}: {error}"),
+                    Err(error) => output::note(format_args!("{name}: {error}")),
                 }
             }
         }
         let median = |name: &str| times.get(name).map(|times| median(times));
-        println!("\n{ranks} ranks");
-        println!("  {:<24}{:>10.1}", "bare start of true", median("bare").unwrap_or_default());
+        output::line(format_args!("\n{ranks} ranks"))?;
+        output::line(format_args!("  {:<24}{:>10.1}", "bare start of true", median("bare").unwrap_or_default()))?;
         for (name, _) in &commands {
             match median(name) {
-                Some(time) => println!("  {name:<24}{time:>10.1}"),
-                None => println!("  {name:<24}{:>10}", "failed"),
+                Some(time) => output::line(format_args!("  {name:<24}{time:>10.1}"))?,
+                None => output::line(format_args!("  {name:<24}{:>10}", "failed"))?,
             }
         }
         if let (Some(init), Some(bare)) = (median("rsrun init"), median("bare")) {
-            println!("  rsrun init / bare start      {:>6.2}", init / bare);
+            output::line(format_args!("  rsrun init / bare start      {:>6.2}", init / bare))?;
             let fastest =
                 |what: &str| peers.iter().filter_map(|peer| median(&format!("{} {what}", peer.name))).reduce(f64::min);
             if let Some(fastest) = fastest("init") {
-                println!("  rsrun init / faster peer     {:>6.3}", init / fastest);
+                output::line(format_args!("  rsrun init / faster peer     {:>6.3}", init / fastest))?;
             }
             if let (Some(ours), Some(fastest)) = (median("rsrun init, hosts"), fastest("init, hosts")) {
-                println!("  over hosts / faster peer     {:>6.3}", ours / fastest);
+                output::line(format_args!("  over hosts / faster peer     {:>6.3}", ours / fastest))?;
             }
         }
         if let Some(hosts) = hosts {
@@ -161,7 +169,9 @@ fn measure(options: &Options, rsrun: &Path, own: &Path, peers: &[Peer], hosts: O
             phases.args(["--phases", "-n", &n, "-hostfile"]).arg(hosts.file()).arg(own).arg("rank");
             let told = phases.stdin(Stdio::null()).output()?.stderr;
             let told = String::from_utf8_lossy(&told);
-            told.lines().filter(|line| line.contains("phases:")).for_each(|line| println!("  over hosts: {line}"));
+            for line in told.lines().filter(|line| line.contains("phases:")) {
+                output::line(format_args!("  over hosts: {line}"))?;
+            }
         }
         memory(rsrun, own, ranks)?;
     }
@@ -211,12 +221,12 @@ fn memory(rsrun: &Path, own: &Path, ranks: usize) -> Result<(), Failure> {
     let mut each: Vec<f64> = of_ranks.iter().map(|pid| private(*pid)).collect();
     each.sort_by(f64::total_cmp);
     let agent: f64 = agent.iter().chain(&guard).map(|pid| private(*pid)).sum();
-    println!(
+    output::line(format_args!(
         "  private memory: launcher {:.1} MB, agent and its guard {agent:.1} MB, a rank {:.2} MB (largest {:.2})",
         private(launcher.id()),
         each.get(each.len() / 2).copied().unwrap_or_default(),
         each.last().copied().unwrap_or_default(),
-    );
+    ))?;
     launcher.kill()?;
     launcher.wait()?;
     // The agents end their ranks when the launcher is gone; the pipe ends with the last of them.

@@ -3,12 +3,15 @@
 //! Every turn starts each of them once, in turn; a round's time is that of the rank that took longest from a barrier on.
 //! `cargo xtask experiment two-hop` makes the hosts and limits their links first.
 
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic when nobody reads: see `output`")]
+
 use clap::Parser;
 use rsbench::experiment::cases::{CASES, Case, Library, Ranks, TOP_K};
 use rsbench::experiment::constants::{self, Measured};
 use rsbench::experiment::record::{Collective, Record};
 use rsbench::experiment::{calibrate, predict, report};
 use rsbench::hosts::Hosts;
+use rsbench::output;
 use rsbench::port::Failure;
 use rsbench::sizes;
 use spmd::prelude::*;
@@ -16,7 +19,7 @@ use spmd_collectives::compress::{Compressed, TopK};
 use spmd_collectives::prelude::*;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 /// Reductions over hosts with slow links: flat, in two hops, and those of other libraries.
@@ -81,14 +84,18 @@ const CONSTANTS: &str = "two-hop constants:";
 /// The same loop for an MPI: program COLLECTIVE [BYTES ROUNDS]...
 const C_PROGRAM: &str = include_str!("two_hop.c");
 
-fn main() -> Result<(), Failure> {
+fn main() -> ExitCode {
+    output::end("two-hop", run().map(|()| ExitCode::SUCCESS))
+}
+
+fn run() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().collect();
     if let [_, word, what] = arguments.as_slice()
         && (word.as_str(), what.as_str()) == ("rank", "constants")
     {
         let world = World::init()?;
         if let Some(found) = constants::measure(&world.communicator())? {
-            println!("{CONSTANTS} {}", serde_json::to_string(&found)?);
+            output::line(format_args!("{CONSTANTS} {}", serde_json::to_string(&found)?))?;
         }
         world.communicator().barrier()?;
         return Ok(());
@@ -126,18 +133,18 @@ fn main() -> Result<(), Failure> {
     calibrate::record(&mut record);
     predict::all(&mut record);
     keep(&options, &record)?;
-    println!(
+    if let Some(path) = &options.plot {
+        std::fs::write(path, report::svg(&record)?).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    output::line(format_args!(
         "{} hosts of {} ranks; ms, in brackets how many times as long as two hops, pipelined",
         record.hosts, record.ranks_a_host
-    );
-    print!("{}\n{}", report::table(&record), report::predictions(&record));
+    ))?;
+    output::text(format_args!("{}\n{}", report::table(&record), report::predictions(&record)))?;
     if let Some(constants) = &record.constants {
         let queue = record.queue.map(|bytes| format!(" --queue {:.0}", bytes / 1514.0)).unwrap_or_default();
         let ranks = format!("--ranks {} --group {}{queue}", record.hosts * record.ranks_a_host, record.ranks_a_host);
-        println!("to simulate these hosts: rsrun simulate {ranks} {} ...", constants.options());
-    }
-    if let Some(path) = &options.plot {
-        std::fs::write(path, report::svg(&record)?).map_err(|error| format!("{}: {error}", path.display()))?;
+        output::line(format_args!("to simulate these hosts: rsrun simulate {ranks} {} ...", constants.options()))?;
     }
     Ok(())
 }
@@ -172,7 +179,7 @@ fn rank(collective: Collective, sizes: &[[usize; 2]]) -> Result<(), Failure> {
             }
             let longest = comm.gather(&[took], 0)?.map(|all| all.into_iter().fold(0.0, f64::max));
             if let Some(longest) = longest.filter(|_| round > 0) {
-                println!("{MARKER} {bytes} {longest:.6}");
+                output::line(format_args!("{MARKER} {bytes} {longest:.6}"))?;
             }
         }
     }
@@ -210,7 +217,7 @@ fn rank_top_k(sizes: &[[usize; 2]]) -> Result<(), Failure> {
             }
             let longest = comm.gather(&[took], 0)?.map(|all| all.into_iter().fold(0.0, f64::max));
             if let Some(longest) = longest.filter(|_| round > 0) {
-                println!("{MARKER} {bytes} {longest:.6}");
+                output::line(format_args!("{MARKER} {bytes} {longest:.6}"))?;
             }
         }
     }
@@ -228,7 +235,7 @@ fn measure(options: &Options, own: &Path, folder: &Path, hosts: &Hosts, record: 
     let starter = Starter { rsrun, own: own.into(), folder: folder.into(), hosts };
     let wanted = |case: &&Case| options.only.is_empty() || options.only.iter().any(|word| case.title().contains(word));
     let constants = |record: &mut Record| {
-        eprintln!("constants of these hosts");
+        output::note("constants of these hosts");
         record.measured.push(starter.constants(options)?);
         calibrate::record(record).ok_or_else(|| Failure::from("the simulator does not finish what the ranks did"))
     };
@@ -246,9 +253,12 @@ fn measure(options: &Options, own: &Path, folder: &Path, hosts: &Hosts, record: 
                 continue;
             }
             let shown: Vec<String> = sizes.iter().map(|bytes| sizes::text(*bytes)).collect();
-            eprintln!("turn {} of {}: {}, {}", turn + 1, options.turns, case.title(), shown.join(", "));
+            let (turns, title) = (options.turns, case.title());
+            output::note(format_args!("turn {} of {turns}: {title}, {}", turn + 1, shown.join(", ")));
             let Some(start) = starter.start(case, record.hosts, options.width)? else {
-                eprintln!("    left out: its launcher or compiler is not installed (cargo xtask peers setup openmpi)");
+                output::note(
+                    "    left out: its launcher or compiler is not installed (cargo xtask peers setup openmpi)",
+                );
                 left_out.push(case.title());
                 continue;
             };
@@ -258,11 +268,11 @@ fn measure(options: &Options, own: &Path, folder: &Path, hosts: &Hosts, record: 
                 (None, _) => {}
                 // A peer may take too long for some of them only.
                 (Some(problem), Library::OpenMpi(_)) => {
-                    eprintln!("    left out from here on: {problem}");
+                    output::note(format_args!("    left out from here on: {problem}"));
                     left_out.push(case.title());
                 }
                 (Some(problem), _) => {
-                    eprintln!("    failed: {problem}");
+                    output::note(format_args!("    failed: {problem}"));
                     failed += 1;
                 }
             }

@@ -2,16 +2,13 @@
 
 use super::memory::Memory;
 use super::protocol::{Company, Counts, Data, Meetings, SMALL};
-use crate::algorithms::Collective;
+use crate::algorithms::{Collective, SHARED as NAME};
 use crate::operators::Op;
 use crate::plan::Wanted;
 use spmd::comm::{Call, Room, Together};
 use spmd::element::{Element, Signature};
 use spmd::{Communicator, Error, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Its name in the configuration.
-pub(crate) const NAME: &str = "shared";
 
 /// The collectives that have such a form.
 pub(crate) fn has(collective: Collective) -> bool {

@@ -1,6 +1,7 @@
 //! What the launcher's tests share: running it with a time limit in a private home, and looking for what it left.
 #![allow(dead_code, unreachable_pub, missing_docs, missing_debug_implementations)]
 
+use spmd_lab::process::with_default_signals;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -28,8 +29,8 @@ impl Place {
     /// `rsrun` in this place, without anything of the machine's own configuration, and with every signal at its default,
     /// also when the tests run under nohup or in the background.
     pub fn rsrun(&self) -> Command {
-        let mut command = Command::new("env");
-        command.arg("--default-signal").arg(binary());
+        let mut command = Command::new(binary());
+        with_default_signals(&mut command);
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("RSRUN_")

@@ -2,6 +2,7 @@
 
 use crate::machine::{self, Loss, counters, ours, output, perftest, risen};
 use crate::rank::{Found, Task, Work};
+use rsbench::output;
 use rsbench::port::Failure;
 use rsbench::rdma::record::Record;
 use rsbench::sizes;
@@ -85,7 +86,7 @@ impl Experiment {
     fn begin(&self, turn: u32, what: &str) -> bool {
         let wanted = self.only.is_empty() || self.only.iter().any(|only| only == what);
         if wanted {
-            eprintln!("turn {}: {what}", turn + 1);
+            output::note(format_args!("turn {}: {what}", turn + 1));
         }
         wanted
     }

@@ -4,15 +4,19 @@
 //! Each experiment takes everything in turn, so that what else the machine does falls on all alike. Emulation makes
 //! absolute times meaningless: only ratios within one experiment say anything.
 
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic when nobody reads: see `output`")]
+
 mod experiments;
 mod machine;
 mod rank;
 
 use clap::Parser;
+use rsbench::output;
 use rsbench::port::Failure;
 use rsbench::rdma::record::Record;
 use rsbench::rdma::report;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// Size hints, loss, slow receivers and time-outs over RDMA.
 #[derive(Debug, Parser)]
@@ -50,7 +54,11 @@ struct Options {
     plot: Option<PathBuf>,
 }
 
-fn main() -> Result<(), Failure> {
+fn main() -> ExitCode {
+    output::end("rdma", run().map(|()| ExitCode::SUCCESS))
+}
+
+fn run() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().collect();
     if let [_, word, plan] = arguments.as_slice()
         && word == "rank"
@@ -60,7 +68,7 @@ fn main() -> Result<(), Failure> {
     let options = Options::parse();
     let Some(file) = &options.show else {
         let record = experiments::run(&options.experiment, options.turns, options.effort, options.only)?;
-        println!("{}", serde_json::to_string_pretty(&record)?);
+        output::line(serde_json::to_string_pretty(&record)?)?;
         return Ok(());
     };
     let mut record = if options.add.is_some() && !file.exists() {
@@ -72,7 +80,6 @@ fn main() -> Result<(), Failure> {
         record.append(read(add, &options.experiment)?);
         std::fs::write(file, serde_json::to_string_pretty(&record)? + "\n")?;
     }
-    print!("{}", report::tables(&record));
     if let Some(page) = &options.page {
         let text = report::into_page(&std::fs::read_to_string(page)?, &record)?;
         std::fs::write(page, text)?;
@@ -80,7 +87,7 @@ fn main() -> Result<(), Failure> {
     if let Some(plot) = &options.plot {
         std::fs::write(plot, report::svg(&record)?)?;
     }
-    Ok(())
+    output::text(report::tables(&record))
 }
 
 fn read(file: &Path, experiment: &str) -> Result<Record, Failure> {

@@ -1,6 +1,7 @@
 //! A measuring rank: what the experiments do with two ranks. Rank 0 says what came out, one line of JSON a size.
 
 use rsbench::measure::{Pattern, Plan};
+use rsbench::output;
 use rsbench::patterns;
 use rsbench::port::{Failure, own::Own};
 use serde::{Deserialize, Serialize};
@@ -45,7 +46,7 @@ pub(crate) enum Found {
 }
 
 fn say(found: &Found) -> Result<(), Failure> {
-    println!("{MARKER}{}", serde_json::to_string(found)?);
+    output::line(format_args!("{MARKER}{}", serde_json::to_string(found)?))?;
     Ok(())
 }
 
