@@ -10,8 +10,8 @@ use spmd_collectives::operators::Op;
 use spmd_collectives::prelude::*;
 use spmd_collectives::price::{Model, Network};
 use spmd_collectives::schedule::Side;
-use spmd_collectives::table::{Rule, Table};
-use spmd_collectives::tune::{TRIED, candidates, groups, groups_and_memory};
+use spmd_collectives::table::Table;
+use spmd_collectives::tune::{TRIED, Trial, candidates, groups, groups_and_memory};
 use std::fmt::Write as _;
 use std::time::Instant;
 
@@ -43,26 +43,30 @@ pub fn collectives(comm: &Communicator, sizes: &[usize], rounds: usize) -> Resul
     for collective in TRIED {
         let mut from = 0;
         for &bytes in sizes {
-            let mut best: Option<(f64, Rule)> = None;
+            let mut tried: Vec<(f64, Trial)> = Vec::new();
             for trial in candidates(collective, &groups, bytes, &table, 2) {
                 let measured = trial.measure(comm, bytes, rounds)?;
                 let rule = trial.rule(&groups, from..=bytes, measured);
+                let chunk = rule.chunk.unwrap_or(bytes);
                 let _ = writeln!(
                     report,
-                    "{collective:<12} {bytes:>10}  {:<20} chunks of {:>8} B  predicted {:>10.1} us, measured {:>10.1} us",
+                    "{collective:<12} {bytes:>10}  {:<20} chunks of {chunk:>8} B  predicted {:>10.1} us, measured {:>10.1} us",
                     rule.algorithm,
-                    rule.chunk,
-                    rule.predicted * 1e6,
+                    trial.predicted * 1e6,
                     measured * 1e6
                 );
-                if best.as_ref().is_none_or(|(time, _)| measured < *time) {
-                    best = Some((measured, rule));
-                }
+                tried.push((measured, trial));
             }
-            // The largest size stands for everything above.
-            let to = if sizes.last() == Some(&bytes) { 1 << 40 } else { bytes };
-            table.rules.extend(best.map(|(_, rule)| Rule { bytes: from..=to, ..rule }));
+            tried.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+            // Where the best works in memory, behind it the best by messages, for calls that do not block.
+            let in_memory = tried.first().is_some_and(|(_, trial)| trial.is_in_memory());
+            let next = tried.iter().find(|(_, trial)| in_memory && !trial.is_in_memory());
+            let best: Vec<&(f64, Trial)> = tried.first().into_iter().chain(next).collect();
+            table.rules.extend(best.iter().map(|(measured, trial)| trial.rule(&groups, from..=bytes, *measured)));
             from = bytes + 1;
+            if sizes.last() == Some(&bytes) {
+                table.rules.extend(best.iter().map(|(_, trial)| trial.rule_above(&groups, from)));
+            }
         }
     }
     Ok((comm.rank() == 0).then_some(Tuned { table, report }))
@@ -210,6 +214,7 @@ fn memory(comm: &Communicator) -> Result<f64, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spmd_collectives::groups::Groups;
 
     #[test]
     fn the_table_has_a_rule_for_every_collective_and_size_and_constants_that_were_measured() {
@@ -219,13 +224,31 @@ mod tests {
             .expect("it runs");
         assert!(tuned[1..].iter().all(Option::is_none));
         let tuned = tuned[0].as_ref().expect("rank 0 has it");
-        assert_eq!(tuned.table.rules.len(), 2 * TRIED.len());
         assert_ne!(tuned.table.network.inside, Network::ASSUMED.inside);
         assert!(tuned.table.memory.is_some_and(|memory| memory > 0.0));
-        assert_eq!(tuned.report.lines().count(), 4 * TRIED.len());
+        // Two by messages, and the memory of the one host.
+        assert_eq!(tuned.report.lines().count(), 2 * 3 * TRIED.len());
+        assert_eq!(tuned.report.matches(" shared ").count(), 2 * TRIED.len(), "{}", tuned.report);
         assert_eq!(tuned.table.network.across, None);
         let read = Table::parse(&tuned.table.to_string()).expect("its own text");
-        assert_eq!((read.rules[0].bytes.clone(), read.rules[1].bytes.clone()), (0..=64, 65..=1 << 40));
+        let groups = Groups::every(4, 2);
+        for collective in TRIED {
+            let mut rules = read.concerning(collective, &groups).peekable();
+            for range in [0..=64, 65..=4096, 4097..=usize::MAX] {
+                let rule = rules.next().expect("a rule for the range");
+                assert_eq!(
+                    (&rule.bytes, rule.measured.is_some()),
+                    (&range, range.contains(&64) || range.contains(&4096))
+                );
+                // Behind one for the memory one by messages, as calls that do not block need it.
+                if rule.algorithm == "shared" {
+                    let next = rules.next().expect("another one");
+                    assert_eq!(next.bytes, range);
+                    assert_ne!(next.algorithm, "shared");
+                }
+                assert!(rules.peek().is_none_or(|next| next.bytes != range));
+            }
+        }
     }
 
     #[test]
@@ -238,6 +261,6 @@ mod tests {
         assert!(table.network.across.is_some_and(|across| across.per_byte > 0.0));
         assert_ne!(table.network.between, Network::ASSUMED.between);
         assert!(table.rules.iter().all(|rule| rule.groups == [4, 2]), "{:?}", table.rules);
-        assert_eq!(Table::parse(&table.to_string()).expect("its own text").rules.len(), TRIED.len());
+        assert_eq!(Table::parse(&table.to_string()).expect("its own text").rules.len(), table.rules.len());
     }
 }

@@ -7,7 +7,7 @@
 use crate::algorithms::Collective;
 use crate::algorithms::Parameters;
 use crate::guard::Limited;
-use crate::select::{Choice, Request, Why};
+use crate::select::{Choice, Request, Why, legal};
 use serde::Serialize;
 use std::fmt;
 
@@ -46,11 +46,14 @@ pub struct Entry {
     pub chunk_bytes: Option<usize>,
     /// Leaders of a group, where it goes in two hops.
     pub leaders: Option<usize>,
-    /// `configuration` (it is forced), `rule` (of the tuning table) or `formula` (the cheapest one).
+    /// What else may be used for such calls.
+    pub alternatives: Vec<&'static str>,
+    /// `configuration` (it is forced), `rule` (of the tuning table), `memory` (the ranks of one host share it) or `formula` (the
+    /// cheapest one).
     pub why: &'static str,
     /// Seconds that the cost formula gives.
     pub predicted_seconds: f64,
-    /// Seconds that were measured for the largest call of the rule.
+    /// Seconds that were measured for the largest call of the rule; none where the call is larger than any that was.
     pub measured_seconds: Option<f64>,
     /// Who leads the first group and why, in words, where that is not simply the first ranks.
     pub leaders_by_device: Option<String>,
@@ -80,6 +83,12 @@ impl Explanation<'_> {
         self.request.groups.are_two_levels() && self.choice.algorithm.name.starts_with("two_hop")
     }
 
+    /// What else may be used for such calls: values of the key `collectives.NAME`.
+    fn alternatives(&self) -> Vec<&'static str> {
+        let names = legal(&self.request).map(|algorithm| algorithm.name);
+        names.filter(|name| *name != self.choice.algorithm.name).collect()
+    }
+
     /// The same for programs.
     #[must_use]
     pub fn entry(&self) -> Entry {
@@ -90,7 +99,8 @@ impl Explanation<'_> {
         let (why, measured_seconds) = match self.choice.why {
             Why::Forced => ("configuration", None),
             Why::Formula => ("formula", None),
-            Why::Rule { measured } => ("rule", Some(measured)),
+            Why::Rule { measured } => ("rule", measured),
+            Why::Memory => ("memory", None),
         };
         Entry {
             collective: collective.to_string(),
@@ -99,6 +109,7 @@ impl Explanation<'_> {
             ranks: groups.size(),
             groups: groups.counts().into_iter().filter(|count| *count > 1).collect(),
             algorithm: self.choice.algorithm.name.to_owned(),
+            alternatives: self.alternatives(),
             segment_bytes: (segment < elements).then(|| bytes(segment)),
             chunk_bytes: (in_two_hops && chunk < elements).then(|| bytes(chunk)),
             leaders: in_two_hops.then_some(leaders),
@@ -142,17 +153,20 @@ impl fmt::Display for Explanation<'_> {
             Why::Forced => write!(f, "; the configuration says so; predicted {predicted}")?,
             Why::Formula => write!(f, "; the cheapest by the cost formulas; predicted {predicted}")?,
             Why::Rule { measured } => {
-                write!(
-                    f,
-                    "; a rule of the tuning table; predicted {predicted}, measured {} for the largest of its calls",
-                    time(measured)
-                )?;
+                write!(f, "; a rule of the tuning table; predicted {predicted}")?;
+                match measured {
+                    Some(seconds) => write!(f, ", measured {} for the largest of its calls", time(seconds))?,
+                    None => write!(f, ", not measured for such calls")?,
+                }
             }
+            Why::Memory => write!(f, "; the ranks of one host share memory; predicted {predicted}")?,
         }
         if in_two_hops && !self.leaders.is_empty() {
             write!(f, "; {}", self.leaders)?;
         }
-        self.limited.map_or(Ok(()), |limited| write!(f, "; {limited}"))
+        self.limited.map_or(Ok(()), |limited| write!(f, "; {limited}"))?;
+        let others = self.alternatives();
+        if others.is_empty() { Ok(()) } else { write!(f, "; also allowed: {}", others.join(", ")) }
     }
 }
 
@@ -201,7 +215,10 @@ mod tests {
         let begin = "all_reduce of 4096 KiB among 96 ranks in 12 groups: two_hop, segments of 16 KiB, chunks of 256 KiB, 1 leader; \
                      a rule of the tuning table; predicted ";
         assert!(text.starts_with(begin), "{text}");
-        assert!(text.contains("measured 25.00 ms") && text.ends_with("1 of 2 leaders"), "{text}");
+        assert!(
+            text.contains("measured 25.00 ms") && text.contains("1 of 2 leaders; also allowed: linear, "),
+            "{text}"
+        );
         let json = serde_json::to_value(explanation.entry()).unwrap();
         let part = |name: &str| json[name].clone();
         assert_eq!([part("collective"), part("algorithm"), part("why")], ["all_reduce", "two_hop", "rule"]);
@@ -221,7 +238,7 @@ mod tests {
         let explanation = Explanation { request, choice, limited: None, leaders: "rank 3 (eth0) leads" };
         let text = explanation.to_string();
         assert!(text.starts_with("barrier of 0 B among 96 ranks in 12 groups in 3 larger groups: two_hop"), "{text}");
-        assert!(text.ends_with("; rank 3 (eth0) leads"), "{text}");
+        assert!(text.ends_with("; rank 3 (eth0) leads; also allowed: binomial, dissemination"), "{text}");
         let entry = explanation.entry();
         assert_eq!(
             (&entry.groups[..], entry.leaders_by_device.as_deref()),

@@ -16,6 +16,8 @@ pub struct Groups {
     of: Vec<usize>,
     /// Whether the members of each group may work in memory that they have in common.
     share_memory: bool,
+    /// Whether all ranks may work in memory that they have in common.
+    all_share_memory: bool,
     /// What joins the members of a group.
     link: Link,
     /// The positions of each group's members in the order in which they lead; `None`: that of the members.
@@ -63,6 +65,7 @@ impl Groups {
             members: Vec::new(),
             of: Vec::new(),
             share_memory: false,
+            all_share_memory: false,
             link: Link::Inside,
             leads: None,
             above: None,
@@ -106,6 +109,18 @@ impl Groups {
     #[must_use]
     pub fn share_memory(&self) -> bool {
         self.share_memory
+    }
+
+    /// The same, where all ranks have memory in common that they may work in.
+    #[must_use]
+    pub fn with_memory_of_all(self) -> Groups {
+        Groups { all_share_memory: true, ..self }
+    }
+
+    /// Whether all ranks have memory in common that they may work in.
+    #[must_use]
+    pub fn all_share_memory(&self) -> bool {
+        self.all_share_memory
     }
 
     /// Puts the outermost groups into larger ones, whose members are joined by `link`: those whose ranks have equal labels;

@@ -15,19 +15,20 @@ use crate::levels::{Levels, LevelsError};
 use crate::schedule::Schedule;
 use crate::select::{AUTO, Choice, Request, select};
 use crate::shared::{self, Grouped, HopPlan, IN_TWO_HOPS, Shared};
-use crate::table::{Table, TableError};
+use crate::table::{Rule, Table, TableError};
 use rustc_hash::FxHashMap;
 use spmd::Communicator;
 use spmd::config::{Key, keys};
 use spmd::element::Signature;
 use spmd::memory::Operation;
+use std::io::Write as _;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Schedules are kept up to this many steps together: 64 bytes each, so a few MB.
 const KEPT_STEPS: usize = 1 << 16;
 
-/// Plans of calls in the memory of groups that are kept.
-const KEPT_HOPS: usize = 1 << 10;
+/// Ways of calls that are kept.
+const KEPT_WAYS: usize = 1 << 10;
 
 /// Larger elements are sent.
 const LARGEST_SHARED: usize = 1024;
@@ -94,12 +95,15 @@ pub(crate) struct Plans {
     shared: OnceLock<Option<Shared>>,
     /// Which collectives the configuration lets use it.
     may_share: Vec<Collective>,
+    /// Those of them that use it whatever the call, with nothing to say about it: no rule of the table is for one.
+    share_always: Vec<Collective>,
     /// The same for the memory of each group.
     grouped: OnceLock<Option<Grouped>>,
     kept: Mutex<Kept>,
 }
 
 /// How a blocking call is done.
+#[derive(Clone, Debug)]
 pub(crate) enum Way<'a> {
     /// In memory that all ranks share.
     Shared(&'a Shared),
@@ -113,8 +117,16 @@ pub(crate) enum Way<'a> {
 struct Kept {
     plans: FxHashMap<Wanted, Arc<Plan>>,
     steps: usize,
-    /// Of calls that block where groups have memory; none where messages are better.
-    hops: FxHashMap<Wanted, Option<Arc<HopPlan>>>,
+    /// Of calls that block, where there is a choice that depends on the call.
+    ways: FxHashMap<Wanted, KeptWay>,
+}
+
+/// As [`Way`].
+#[derive(Clone, Debug)]
+enum KeptWay {
+    Shared,
+    Grouped(Arc<HopPlan>),
+    Messages,
 }
 
 impl Plans {
@@ -124,56 +136,79 @@ impl Plans {
             let forced = comm.snapshot().get(key(*collective));
             shared::has(*collective) && (forced == AUTO || forced == shared::NAME)
         };
-        let may_share = Collective::ALL.into_iter().filter(lets).collect();
+        let may_share: Vec<Collective> = Collective::ALL.into_iter().filter(lets).collect();
         let names = comm.hosts().iter().map(|host| host.group.as_deref());
         let groups = of_levels(comm, |levels| levels.check(names)).map(|()| groups(comm));
+        let share_always = match (&groups, &table) {
+            // What is wrong with them is reported where a plan is made.
+            (Err(_), _) => may_share.clone(),
+            (Ok(groups), Ok(table)) if !explains(comm) => {
+                let is_ruled = |collective: &Collective| {
+                    comm.snapshot().get(key(*collective)) == AUTO
+                        && table.concerning(*collective, groups).next().is_some()
+                };
+                may_share.iter().copied().filter(|collective| !is_ruled(collective)).collect()
+            }
+            _ => Vec::new(),
+        };
         let (shared, grouped) = (OnceLock::new(), OnceLock::new());
-        Plans { groups, table, shared, may_share, grouped, kept: Mutex::default() }
+        Plans { groups, table, shared, may_share, share_always, grouped, kept: Mutex::default() }
     }
 
     /// How a blocking call with elements of so many bytes is done.
     pub(crate) fn way(&self, call: &Call<'_>, wanted: Wanted) -> Result<Way<'_>> {
-        let shared = self.memory(call)?.filter(|_| self.may_share.contains(&call.collective));
+        let shared = self.memory(call)?;
         let grouped = self.memory_of_groups(call)?;
         if wanted.element_bytes > LARGEST_SHARED {
             return Ok(Way::Messages);
         }
-        if let Some(shared) = shared {
+        if let Some(shared) = shared
+            && self.share_always.contains(&call.collective)
+        {
             return Ok(Way::Shared(shared));
         }
-        let Some(grouped) = grouped.filter(|_| shared::has(call.collective)) else { return Ok(Way::Messages) };
+        if shared.is_none() && grouped.is_none() || !shared::has(call.collective) {
+            return Ok(Way::Messages);
+        }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let plan = match kept.hops.get(&wanted) {
-            Some(plan) => plan.clone(),
+        let way = match kept.ways.get(&wanted) {
+            Some(way) => way.clone(),
             None => {
-                if kept.hops.len() > KEPT_HOPS {
-                    kept.hops.clear();
+                if kept.ways.len() > KEPT_WAYS {
+                    kept.ways.clear();
                 }
-                let plan = self.hop_plan(call, wanted, grouped)?.map(Arc::new);
-                kept.hops.entry(wanted).or_insert(plan).clone()
+                let way = self.decide(call, wanted, shared.is_some(), grouped)?;
+                kept.ways.entry(wanted).or_insert(way).clone()
             }
         };
-        Ok(plan.map_or(Way::Messages, |plan| Way::Grouped(grouped, plan)))
+        Ok(match (way, shared, grouped) {
+            (KeptWay::Shared, Some(shared), _) => Way::Shared(shared),
+            (KeptWay::Grouped(plan), _, Some(grouped)) => Way::Grouped(grouped, plan),
+            _ => Way::Messages,
+        })
     }
 
-    /// The plan of a call in the memory of groups, if that is how it is to be done.
-    fn hop_plan(&self, call: &Call<'_>, wanted: Wanted, grouped: &Grouped) -> Result<Option<HopPlan>> {
+    /// The way of a call that may go through memory.
+    fn decide(&self, call: &Call<'_>, wanted: Wanted, has_shared: bool, grouped: Option<&Grouped>) -> Result<KeptWay> {
         let Call { comm, root, elements, .. } = *call;
-        let groups = self.groups.clone()?.with_memory();
-        let forced = comm.snapshot().get(key(wanted.collective));
         let (rank, size) = (comm.rank(), comm.size());
-        // The ordinary way reports what is wrong.
-        if root >= size || forced == shared::NAME {
-            return Ok(None);
+        // The ordinary way reports it.
+        if root >= size {
+            return Ok(KeptWay::Messages);
         }
+        let groups = with_memory(self.groups.clone()?, has_shared, grouped.is_some());
+        let forced = comm.snapshot().get(key(wanted.collective));
         let Choice { algorithm, parameters, .. } = self.choose(comm, &wanted, &groups, &forced, true)?;
-        if algorithm.name != IN_TWO_HOPS {
-            return Ok(None);
-        }
-        let shape = Shape { rank, size, root, elements, groups: &groups, parameters };
-        let table = self.table.as_ref().map_err(Clone::clone)?;
-        let plan = HopPlan::new(&wanted, algorithm.name, &shape, table, grouped.most(wanted.element_bytes));
-        plan.map(Some).map_err(|source| call.no_schedule(source))
+        Ok(match (algorithm.name, grouped) {
+            (shared::NAME, _) => KeptWay::Shared,
+            (IN_TWO_HOPS, Some(grouped)) => {
+                let shape = Shape { rank, size, root, elements, groups: &groups, parameters };
+                let table = self.table.as_ref().map_err(Clone::clone)?;
+                let plan = HopPlan::new(&wanted, algorithm.name, &shape, table, grouped.most(wanted.element_bytes));
+                KeptWay::Grouped(Arc::new(plan.map_err(|source| call.no_schedule(source))?))
+            }
+            _ => KeptWay::Messages,
+        })
     }
 
     /// A plan in the memory of groups as it is told, for [`crate::tune`].
@@ -191,15 +226,15 @@ impl Plans {
         Ok((grouped, plan.map_err(|source| call.no_schedule(source))?))
     }
 
-    /// The groups, with memory if each of them has it. Collective.
+    /// The groups, with the memory that all ranks or those of each group have in common. Collective.
     pub(crate) fn groups_and_memory(&self, call: &Call<'_>) -> Result<Groups> {
         let groups = self.groups.clone()?;
-        self.memory(call)?;
-        Ok(if self.memory_of_groups(call)?.is_some() { groups.with_memory() } else { groups })
+        let has_shared = self.memory(call)?.is_some();
+        Ok(with_memory(groups, has_shared, self.memory_of_groups(call)?.is_some()))
     }
 
     /// The memory of each group, which the first blocking call makes where the ranks of a group are on one host, unless all
-    /// ranks share memory and nobody wants it.
+    /// ranks share memory and neither key nor rule wants it.
     fn memory_of_groups(&self, call: &Call<'_>) -> Result<Option<&Grouped>> {
         if let Some(made) = self.grouped.get() {
             return Ok(made.as_ref());
@@ -216,8 +251,10 @@ impl Plans {
             members.iter().all(|rank| comm.host_of(*rank) == comm.host_of(members[0]))
         };
         let has_shared = matches!(self.shared.get(), Some(Some(_)));
+        let names_it = |rule: &Rule| rule.algorithm == IN_TWO_HOPS;
+        let is_ruled = self.table.as_ref().is_ok_and(|table| table.rules.iter().any(names_it));
         let made = match groups.are_two_levels()
-            && (wants(IN_TWO_HOPS) || wants(AUTO) && !has_shared)
+            && (wants(IN_TWO_HOPS) || wants(AUTO) && (!has_shared || is_ruled))
             && (0..groups.count()).all(on_one_host)
         {
             true => Grouped::new(comm, groups).map_err(|source| call.failed::<u8>(IN_TWO_HOPS, source))?,
@@ -227,7 +264,7 @@ impl Plans {
     }
 
     /// The memory that the ranks share, which the first blocking call makes, whatever it is: so all ranks do.
-    fn memory(&self, call: &Call<'_>) -> Result<Option<&Shared>> {
+    pub(crate) fn memory(&self, call: &Call<'_>) -> Result<Option<&Shared>> {
         if let Some(made) = self.shared.get() {
             return Ok(made.as_ref());
         }
@@ -244,7 +281,9 @@ impl Plans {
         if let Some(plan) = kept.plans.get(&wanted) {
             return Ok(Arc::clone(plan));
         }
-        let plan = Arc::new(self.make(comm, wanted)?);
+        // Whoever found that messages are best for it has said so.
+        let is_told = matches!(kept.ways.get(&wanted), Some(KeptWay::Messages));
+        let plan = Arc::new(self.make(comm, wanted, !is_told)?);
         let steps = plan.schedule.steps().len();
         if kept.steps + steps > KEPT_STEPS {
             *kept = Kept::default();
@@ -256,7 +295,7 @@ impl Plans {
         Ok(plan)
     }
 
-    fn make(&self, comm: &Communicator, wanted: Wanted) -> Result<Plan> {
+    fn make(&self, comm: &Communicator, wanted: Wanted, tell: bool) -> Result<Plan> {
         let Wanted { collective, root, elements, .. } = wanted;
         let (rank, size) = (comm.rank(), comm.size());
         let groups = self.groups.as_ref().map_err(Clone::clone)?;
@@ -268,22 +307,22 @@ impl Plans {
             forced if forced == IN_TWO_HOPS && matches!(self.grouped.get(), Some(Some(_))) => AUTO.into(),
             forced => forced,
         };
-        let Choice { algorithm, parameters, .. } = self.choose(comm, &wanted, groups, &forced, false)?;
+        let Choice { algorithm, parameters, .. } = self.choose(comm, &wanted, groups, &forced, tell)?;
         let schedule = algorithm
             .schedule(&Shape { rank, size, root, elements, groups, parameters })
             .map_err(|source| Error::Schedule { rank, collective: operation(collective), elements, source })?;
         Ok(Plan::new(&wanted, algorithm.name, schedule))
     }
 
-    /// The way of a call among such groups, with the parameters that are used; explained where that is asked for, unless only
-    /// ways in memory are wanted and this is none.
+    /// The way of a call among such groups, with the parameters that are used; explained if it is to be told and that is asked
+    /// for.
     fn choose(
         &self,
         comm: &Communicator,
         wanted: &Wanted,
         groups: &Groups,
         forced: &str,
-        in_memory: bool,
+        tell: bool,
     ) -> Result<Choice> {
         let Wanted { collective, elements, element_bytes, commutative, .. } = *wanted;
         let snapshot = comm.snapshot();
@@ -305,24 +344,33 @@ impl Plans {
             1 => {}
             leaders => parameters.leaders = leaders,
         }
+        let parameters = parameters.led(collective, choice.algorithm, groups);
         let (parameters, limited) = guard(collective, groups, table, parameters);
         let choice = Choice { parameters, ..choice };
-        let is_told = !in_memory || choice.algorithm.name == IN_TWO_HOPS;
-        let explain = snapshot.get(keys::REPORT_EXPLAIN);
-        if comm.rank() == 0 && is_told && explain != "off" {
+        if tell && explains(comm) {
+            let explain = snapshot.get(keys::REPORT_EXPLAIN);
             let leaders = leaders::explain(groups, parameters.leaders, |rank| comm.device_of(rank));
             let explanation = Explanation { request, choice, limited, leaders: &leaders };
             if explain == "text" {
-                eprintln!("{explanation}");
+                // That nobody reads it any more is no error of a call.
+                let _ = writeln!(std::io::stderr(), "{explanation}");
             } else {
-                comm.explain_choice(&explanation.entry()).map_err(|source| {
-                    let bytes = elements.saturating_mul(element_bytes);
-                    Error::of_runtime(comm.rank(), operation(collective), choice.algorithm.name, bytes, source)
-                })?;
+                comm.explain_choice(&explanation.entry());
             }
         }
         Ok(choice)
     }
+}
+
+/// Whether this rank says what it takes: the first one, where that is asked for.
+fn explains(comm: &Communicator) -> bool {
+    comm.rank() == 0 && comm.snapshot().get(keys::REPORT_EXPLAIN) != "off"
+}
+
+/// Groups with the memory that there is: of all ranks, of each group.
+fn with_memory(groups: Groups, of_all: bool, of_each: bool) -> Groups {
+    let groups = if of_all { groups.with_memory_of_all() } else { groups };
+    if of_each { groups.with_memory() } else { groups }
 }
 
 fn to_usize(value: u64) -> usize {
@@ -387,20 +435,20 @@ mod tests {
             (&entry["rank"], &entry["collective"], &entry["bytes"]),
             (&0.into(), &"all_gather".into(), &16.into())
         );
-        // A file that cannot be written any more is an error of the call.
-        let results = spmd::local::Cluster::new(2)
-            .set("report.explain", path.to_str().unwrap())
-            .run(|world| {
-                let comm = world.communicator();
-                comm.barrier().unwrap();
-                if comm.rank() == 0 {
-                    std::fs::remove_file(&path).unwrap();
-                    std::fs::create_dir(&path).unwrap();
-                }
-                comm.all_gather(&[1_u16]).map_err(|error| error.to_string())
-            })
-            .unwrap();
-        assert!(results[0].as_ref().unwrap_err().contains("ways.json (report.explain)"), "{results:?}");
+        // That a file cannot be written any more is no error of a call, but one of the beginning.
+        let cluster = spmd::local::Cluster::new(2).set("report.explain", path.to_str().unwrap());
+        let results = cluster.run(|world| {
+            let comm = world.communicator();
+            comm.barrier().unwrap();
+            if comm.rank() == 0 {
+                std::fs::remove_file(&path).unwrap();
+                std::fs::create_dir(&path).unwrap();
+            }
+            comm.all_gather(&[1_u16]).unwrap()
+        });
+        assert_eq!(results.unwrap(), [[1, 1], [1, 1]]);
+        let error = cluster.run(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("ways.json (report.explain)"), "{error}");
     }
 
     #[test]
@@ -412,9 +460,7 @@ mod tests {
             let mut offered = choices.to_vec();
             let mut there_are: Vec<&str> = collective.algorithms().iter().map(|algorithm| algorithm.name).collect();
             there_are.push(AUTO);
-            if shared::has(collective) {
-                there_are.push(shared::NAME);
-            }
+            assert_eq!(shared::has(collective), there_are.contains(&shared::NAME), "{collective}");
             offered.sort_unstable();
             there_are.sort_unstable();
             assert_eq!(offered, there_are, "{}", spec.name);

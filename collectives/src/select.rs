@@ -1,8 +1,9 @@
-//! Which algorithm a call uses: the one that the user forces, or the cheapest legal one by the cost formulas.
+//! Which algorithm a call uses: the one that the user forces, or that of a rule, or the cheapest legal one by the cost formulas.
 //!
-//! A pure function of numbers that are the same on every rank, so that ranks cannot disagree: a rule of the tuning
-//! [`Table`] where one fits, else the cheapest legal algorithm by the formulas of the algorithms' documentation with the
-//! constants of the table, which are [`Network::ASSUMED`] where nothing was measured.
+//! A pure function of numbers that are the same on every rank, so that ranks cannot disagree: the first rule of the tuning
+//! [`Table`] that fits and is legal, where there is one; else `shared` where all ranks share memory; else the cheapest legal
+//! algorithm by the formulas of the algorithms' documentation with the constants of the table, which are
+//! [`Network::ASSUMED`] where nothing was measured.
 //!
 //! What these give for `all_reduce` with an operator that commutes, one rank a host:
 //!
@@ -63,11 +64,19 @@ pub enum Why {
     Forced,
     /// A rule of the tuning table, with the seconds that were measured.
     Rule {
-        /// For the largest call of the rule.
-        measured: f64,
+        /// For the largest call of the rule; `None` where the rule is for more than was measured.
+        measured: Option<f64>,
     },
+    /// All ranks share the memory of one host, and no rule says something else.
+    Memory,
     /// It is the cheapest by the cost formulas.
     Formula,
+}
+
+/// What may be used for a call.
+pub fn legal(request: &Request<'_>) -> impl Iterator<Item = &'static Algorithm> {
+    let Request { collective, groups, commutative, .. } = *request;
+    collective.algorithms().iter().filter(move |algorithm| algorithm.forbidden(groups, commutative).is_none())
 }
 
 /// Chooses for a call; `forced` is [`AUTO`] or the name of an algorithm.
@@ -77,8 +86,7 @@ pub enum Why {
 pub fn select(request: &Request<'_>, forced: &str, table: &Table) -> Result<Choice, SelectionError> {
     let Request { collective, groups, elements, element_bytes, commutative } = *request;
     let (size, bytes) = (groups.size(), elements.saturating_mul(element_bytes));
-    let legal =
-        || collective.algorithms().iter().filter(|algorithm| algorithm.forbidden(groups, commutative).is_none());
+    let legal = || legal(request);
     let names = || legal().map(|algorithm| algorithm.name).collect::<Vec<&str>>().join(", ");
     let choice = |algorithm: &'static Algorithm, why: Why| Choice {
         algorithm,
@@ -87,13 +95,20 @@ pub fn select(request: &Request<'_>, forced: &str, table: &Table) -> Result<Choi
         why,
     };
     if forced == AUTO {
-        let rule = table.rule(collective, groups, bytes, commutative);
-        let ruled = rule.and_then(|rule| Some((rule, legal().find(|algorithm| algorithm.name == rule.algorithm)?)));
+        let ruled = table
+            .fitting(collective, groups, bytes, commutative)
+            .find_map(|rule| Some((rule, legal().find(|algorithm| algorithm.name == rule.algorithm)?)));
         if let Some((rule, algorithm)) = ruled {
+            let choice = choice(algorithm, Why::Rule { measured: rule.measured });
             let elements = |bytes: usize| (bytes / element_bytes.max(1)).max(1);
-            let (segment, chunk, leaders) = (elements(rule.segment), elements(rule.chunk), rule.leaders);
-            let parameters = Parameters { segment, chunk, leaders, ..Parameters::WHOLE };
-            return Ok(Choice { parameters, ..choice(algorithm, Why::Rule { measured: rule.measured }) });
+            let Parameters { segment, chunk, .. } = choice.parameters;
+            let (segment, chunk) = (rule.segment.map_or(segment, elements), rule.chunk.map_or(chunk, elements));
+            let parameters = Parameters { segment, chunk, leaders: rule.leaders, ..Parameters::WHOLE };
+            return Ok(Choice { parameters, ..choice });
+        }
+        // What no messages come near: not left to formulas, whose constants are those of messages.
+        if let Some(algorithm) = legal().find(|algorithm| algorithm.name == shared::NAME) {
+            return Ok(choice(algorithm, Why::Memory));
         }
         let cost = |algorithm: &&Algorithm| algorithm.cost(&table.network, groups, bytes);
         let cheapest = legal().min_by(|a, b| cost(a).total_cmp(&cost(b)));
@@ -101,10 +116,6 @@ pub fn select(request: &Request<'_>, forced: &str, table: &Table) -> Result<Choi
             Some(algorithm) => Ok(choice(algorithm, Why::Formula)),
             None => Err(SelectionError::Nothing { collective, size }),
         };
-    }
-    if forced == shared::NAME && shared::has(collective) {
-        let (name, restriction) = (shared::NAME, Restriction::SharedMemory);
-        return Err(SelectionError::Forbidden { collective, name, restriction, size, legal: names() });
     }
     let Some(algorithm) = collective.algorithms().iter().find(|algorithm| algorithm.name == forced) else {
         return Err(SelectionError::Unknown { collective, name: forced.to_string(), legal: names() });
@@ -257,6 +268,19 @@ mod tests {
         let gather = Request { collective: Collective::AllGather, ..all_reduce(&six, 1, true) };
         let text = select(&gather, "recursive_doubling", &Table::default()).unwrap_err().to_string();
         assert!(text.contains("power of two") && text.ends_with("auto, ring, bruck"), "{text}");
+    }
+
+    #[test]
+    fn the_memory_of_one_host_is_among_the_legal_ones_where_there_is_some() {
+        let memory = Groups::together(3).with_memory_of_all();
+        let text = select(&all_reduce(&memory, 1, false), "ring", &Table::default()).unwrap_err().to_string();
+        assert!(text.ends_with("recursive_multiplying, rabenseifner, shared"), "{text}");
+        let apart = Groups::apart(3);
+        let text = select(&all_reduce(&apart, 1, true), "shared", &Table::default()).unwrap_err().to_string();
+        assert!(text.contains("all_reduce = shared: all ranks must be on one host"), "{text}");
+        assert!(text.ends_with("segmented_ring, rabenseifner"), "{text}");
+        let gather = Request { collective: Collective::Gather, ..all_reduce(&memory, 1, true) };
+        assert_eq!(chosen(&gather), chosen(&Request { groups: &Groups::together(3), ..gather }));
     }
 
     #[test]

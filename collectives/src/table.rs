@@ -9,6 +9,7 @@ mod tests;
 use crate::algorithms::Collective;
 use crate::groups::Groups;
 use crate::price::{Model, Network};
+use crate::select::AUTO;
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -24,7 +25,8 @@ use std::ops::RangeInclusive;
 /// rule all_reduce ranks=96 groups=12 bytes=8193..65536 operator=commutative algorithm=two_hop_ring segment=16384 chunk=262144 leaders=1 predicted=1.4e-2 measured=1.3e-2
 /// ```
 ///
-/// `across` is between groups of groups, as racks of hosts, if that is known; a rule for ranks that are so divided has the
+/// A rule `bytes=65537..` has no end; `segment=auto` and `chunk=auto` leave these to the cost formulas; `predicted` and `measured`
+/// may be left out. `across` is between groups of groups, as racks of hosts, if that is known; a rule for ranks that are so divided has the
 /// number of groups on each level, as `groups=12,3`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
@@ -52,22 +54,22 @@ pub struct Rule {
     pub ranks: usize,
     /// The number of groups of ranks, and of each level above.
     pub groups: Vec<usize>,
-    /// Bytes of a rank: see [`Collective`].
+    /// Bytes of a rank: see [`Collective`]; up to `usize::MAX` where the rule has no end.
     pub bytes: RangeInclusive<usize>,
     /// Operators that it is for.
     pub operator: OperatorClass,
     /// The name of the algorithm.
     pub algorithm: String,
-    /// Bytes of a segment at most.
-    pub segment: usize,
-    /// Bytes of a chunk at most.
-    pub chunk: usize,
+    /// Bytes of a segment at most; `None`: what the cost formulas say for each call.
+    pub segment: Option<usize>,
+    /// Bytes of a chunk at most; `None`: what the cost formulas say for each call.
+    pub chunk: Option<usize>,
     /// Leaders of a group.
     pub leaders: usize,
-    /// Seconds that the cost formula gave for the largest of these calls.
-    pub predicted: f64,
+    /// Seconds that the cost formula gave for the largest of these calls; `None`: it is for calls that were not measured.
+    pub predicted: Option<f64>,
     /// Seconds that it took.
-    pub measured: f64,
+    pub measured: Option<f64>,
 }
 
 /// What an algorithm may do with an operator.
@@ -149,25 +151,36 @@ impl Table {
         }
     }
 
-    /// The rule for a call, if there is one.
-    #[must_use]
-    pub fn rule(&self, collective: Collective, groups: &Groups, bytes: usize, commutative: bool) -> Option<&Rule> {
+    /// The rules for a collective among ranks that are so divided.
+    pub fn concerning(&self, collective: Collective, groups: &Groups) -> impl Iterator<Item = &Rule> {
         let (ranks, counts) = (groups.size(), groups.counts());
-        self.rules.iter().find(|rule| {
-            rule.collective == collective
-                && (rule.ranks, &rule.groups) == (ranks, &counts)
-                && rule.bytes.contains(&bytes)
-                && (commutative || rule.operator == OperatorClass::Any)
-        })
+        let concerns =
+            move |rule: &&Rule| rule.collective == collective && (rule.ranks, &rule.groups) == (ranks, &counts);
+        self.rules.iter().filter(concerns)
+    }
+
+    /// Those of them that fit a call.
+    pub fn fitting(
+        &self,
+        collective: Collective,
+        groups: &Groups,
+        bytes: usize,
+        commutative: bool,
+    ) -> impl Iterator<Item = &Rule> {
+        let fits =
+            move |rule: &&Rule| rule.bytes.contains(&bytes) && (commutative || rule.operator == OperatorClass::Any);
+        self.concerning(collective, groups).filter(fits)
     }
 }
 
 impl Rule {
     fn read(collective: Collective, words: &Words<'_>) -> Result<Rule, String> {
         let bytes = words.text("bytes")?;
-        let ends = bytes.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
-        let (from, to) =
-            ends.filter(|(from, to)| from <= to).ok_or_else(|| format!("bytes={bytes}: write 0..65536"))?;
+        let end = |to: &str| if to.is_empty() { Some(usize::MAX) } else { to.parse().ok() };
+        let ends = bytes.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, end(to)?)));
+        let (from, to) = ends
+            .filter(|(from, to)| from <= to)
+            .ok_or_else(|| format!("bytes={bytes}: write 0..65536, or 65537.. without an end"))?;
         let algorithm = words.text("algorithm")?;
         if collective.algorithms().iter().all(|known| known.name != algorithm) {
             return Err(format!("{collective} has no algorithm '{algorithm}'"));
@@ -183,13 +196,13 @@ impl Rule {
                 other => return Err(format!("operator={other}: any or commutative")),
             },
             algorithm: algorithm.to_string(),
-            segment: words.count("segment")?,
-            chunk: words.count("chunk")?,
+            segment: words.count_or_auto("segment")?,
+            chunk: words.count_or_auto("chunk")?,
             leaders: words.count("leaders")?,
-            predicted: words.number("predicted")?,
-            measured: words.number("measured")?,
+            predicted: words.optional("predicted")?,
+            measured: words.optional("measured")?,
         };
-        words.done(10).map(|()| rule)
+        words.done(8 + [rule.predicted, rule.measured].iter().flatten().count()).map(|()| rule)
     }
 }
 
@@ -215,16 +228,17 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Rule { collective, ranks, groups, bytes, operator, algorithm, segment, chunk, leaders, .. } = self;
         let groups = groups.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        write!(
-            f,
-            "rule {collective} ranks={ranks} groups={groups} bytes={}..{} operator={} algorithm={algorithm} \
-             segment={segment} chunk={chunk} leaders={leaders} predicted={:.3e} measured={:.3e}",
-            bytes.start(),
-            bytes.end(),
-            operator.name(),
-            self.predicted,
-            self.measured
-        )
+        write!(f, "rule {collective} ranks={ranks} groups={groups} bytes={}..", bytes.start())?;
+        if *bytes.end() < usize::MAX {
+            write!(f, "{}", bytes.end())?;
+        }
+        let most = |bytes: &Option<usize>| bytes.map_or_else(|| AUTO.into(), |bytes| bytes.to_string());
+        let (operator, segment, chunk) = (operator.name(), most(segment), most(chunk));
+        write!(f, " operator={operator} algorithm={algorithm} segment={segment} chunk={chunk} leaders={leaders}")?;
+        for (name, seconds) in [("predicted", self.predicted), ("measured", self.measured)] {
+            seconds.map_or(Ok(()), |seconds| write!(f, " {name}={seconds:.3e}"))?;
+        }
+        Ok(())
     }
 }
 
@@ -256,6 +270,13 @@ impl<'a> Words<'a> {
         count(text).ok_or_else(|| format!("{name}={text}: a whole number above 0"))
     }
 
+    fn count_or_auto(&self, name: &str) -> Result<Option<usize>, String> {
+        match self.text(name)? {
+            AUTO => Ok(None),
+            text => count(text).map(Some).ok_or_else(|| format!("{name}={text}: a whole number above 0, or {AUTO}")),
+        }
+    }
+
     fn counts(&self, name: &str) -> Result<Vec<usize>, String> {
         let text = self.text(name)?;
         let counts = text.split(',').map(count).collect::<Option<_>>();
@@ -266,6 +287,14 @@ impl<'a> Words<'a> {
         let text = self.text(name)?;
         let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
         number.ok_or_else(|| format!("{name}={text}: a number, 0 or more"))
+    }
+
+    /// A number that need not be there.
+    fn optional(&self, name: &str) -> Result<Option<f64>, String> {
+        match self.0.iter().any(|(word, _)| *word == name) {
+            true => self.number(name).map(Some),
+            false => Ok(None),
+        }
     }
 
     /// No other words than those that were asked for.

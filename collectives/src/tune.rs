@@ -12,7 +12,7 @@ use crate::plan::{Plan, Plans};
 use crate::prelude::Collectives as _;
 use crate::price::Network;
 use crate::select::{Request, SelectionError};
-use crate::shared::{Grouped, HopPlan, IN_TWO_HOPS};
+use crate::shared::{self, Grouped, HopPlan, IN_TWO_HOPS, Shared};
 use crate::table::{OperatorClass, Rule, Table};
 use spmd::Communicator;
 use std::time::Instant;
@@ -29,8 +29,8 @@ pub fn groups(comm: &Communicator) -> Groups {
     crate::plan::groups(comm)
 }
 
-/// The same, and whether the ranks of each share memory in which two hops may work: where that is so the memory is made.
-/// Collective.
+/// The same, and whether all ranks share memory, or those of each group, in which collectives may work: where that is so the
+/// memory is made. Collective.
 ///
 /// # Errors
 /// The configuration's groups are wrong, or a rank is lost.
@@ -52,11 +52,14 @@ pub struct Trial {
     pub predicted: f64,
     /// The network that it gives them for, by which leaders in memory choose how they exchange.
     pub network: Network,
+    /// Whether chunks and segments are those of the formula.
+    pub by_formula: bool,
 }
 
-/// The ways that the cost formulas find best for so many bytes, the cheapest first, `most` at most; and where one of them works
-/// in memory, in several chunks, the same in chunks of a quarter: what these cost depends on processors, which the formulas do
-/// not know. `groups`: of [`groups_and_memory`], or ways in memory are none.
+/// The ways that the cost formulas find best for so many bytes, the cheapest first, `most` at most; where one of them works in
+/// two hops in memory, in several chunks, the same in chunks of a quarter: what these cost depends on processors, which the
+/// formulas do not know; and where all ranks share memory the way through that. `groups`: of [`groups_and_memory`], or ways in
+/// memory are none.
 #[must_use]
 pub fn candidates(collective: Collective, groups: &Groups, bytes: usize, table: &Table, most: usize) -> Vec<Trial> {
     let trial = |algorithm: &'static Algorithm| Trial {
@@ -65,25 +68,30 @@ pub fn candidates(collective: Collective, groups: &Groups, bytes: usize, table: 
         parameters: algorithm.parameters(&table.network, groups, bytes / 4, 4),
         predicted: algorithm.cost(&table.network, groups, bytes),
         network: table.network,
+        by_formula: true,
     };
     let legal = collective.algorithms().iter().filter(|algorithm| algorithm.forbidden(groups, true).is_none());
-    let mut all: Vec<Trial> = legal.map(trial).collect();
+    let (shared, mut all): (Vec<Trial>, Vec<Trial>) =
+        legal.map(trial).partition(|trial| trial.algorithm.name == shared::NAME);
     all.sort_by(|a, b| a.predicted.total_cmp(&b.predicted));
     all.truncate(most);
     let in_memory = all.iter().find(|trial| trial.algorithm.name == IN_TWO_HOPS && bytes >= SMALLEST_QUARTERED);
     let in_quarters = in_memory.map(|trial| {
         let Parameters { segment, chunk, .. } = trial.parameters;
         let chunk = chunk.div_ceil(4);
-        Trial { parameters: Parameters { chunk, segment: segment.min(chunk), ..trial.parameters }, ..*trial }
+        let parameters = Parameters { chunk, segment: segment.min(chunk), ..trial.parameters };
+        Trial { parameters, by_formula: false, ..*trial }
     });
     all.extend(in_quarters);
+    all.extend(shared);
     all
 }
 
 /// How a trial is done.
 enum Way<'a> {
     Messages(Plan),
-    Memory(&'a Grouped, HopPlan),
+    Groups(&'a Grouped, HopPlan),
+    Shared(&'a Shared),
 }
 
 impl Trial {
@@ -93,7 +101,7 @@ impl Trial {
     /// The algorithm may not be used among these ranks, or a rank is lost.
     pub fn measure(&self, comm: &Communicator, bytes: usize, rounds: usize) -> Result<f64> {
         let Trial { collective, algorithm, parameters, .. } = *self;
-        let groups = match algorithm.name == IN_TWO_HOPS {
+        let groups = match self.is_in_memory() {
             true => groups_and_memory(comm)?,
             false => groups(comm),
         };
@@ -107,16 +115,25 @@ impl Trial {
         let shape = Shape { rank, size, root: 0, elements, groups: &groups, parameters };
         let op = collective.reduces().then_some(&Sum as &dyn Op<f32>);
         let plans = comm.attribute(|| Plans::new(comm));
-        let (way, input, output) = if algorithm.name == IN_TWO_HOPS {
-            let table = Table { network: self.network, ..Table::default() };
-            let (grouped, plan) = plans.hop_plan_of(&call, &call.wanted::<f32>(op), algorithm.name, &shape, &table)?;
-            let (takes, gets) = (collective == Collective::Reduce, collective != Collective::Reduce || rank == 0);
-            let of = |has: bool| if has { elements } else { 0 };
-            (Way::Memory(grouped, plan), of(takes), of(gets))
-        } else {
-            let schedule = algorithm.schedule(&shape).map_err(|source| call.no_schedule(source))?;
-            let lengths = schedule.lengths();
-            (Way::Messages(call.plan_of(algorithm.name, schedule)), lengths.input, lengths.output)
+        // Of ways in memory; others say it themselves.
+        let takes = if collective == Collective::Reduce { elements } else { 0 };
+        let gets = if collective != Collective::Reduce || rank == 0 { elements } else { 0 };
+        let (way, input, output) = match algorithm.name {
+            IN_TWO_HOPS => {
+                let (table, wanted) = (Table { network: self.network, ..Table::default() }, call.wanted::<f32>(op));
+                let (grouped, plan) = plans.hop_plan_of(&call, &wanted, algorithm.name, &shape, &table)?;
+                (Way::Groups(grouped, plan), takes, gets)
+            }
+            shared::NAME => {
+                let shared = plans.memory(&call)?;
+                let shared = shared.unwrap_or_else(|| unreachable!("it is legal where there is such memory only"));
+                (Way::Shared(shared), takes, gets)
+            }
+            name => {
+                let schedule = algorithm.schedule(&shape).map_err(|source| call.no_schedule(source))?;
+                let lengths = schedule.lengths();
+                (Way::Messages(call.plan_of(name, schedule)), lengths.input, lengths.output)
+            }
         };
         let (input, mut output) = (vec![1.0_f32; input], vec![1.0_f32; output]);
         let mut times = Vec::with_capacity(rounds);
@@ -126,7 +143,8 @@ impl Trial {
             let begun = Instant::now();
             match &way {
                 Way::Messages(plan) => call.follow(plan, &input, &mut output, op)?,
-                Way::Memory(grouped, plan) => call.hop(grouped, plan, &input, &mut output, op)?,
+                Way::Groups(grouped, plan) => call.hop(grouped, plan, &input, &mut output, op)?,
+                Way::Shared(shared) => call.in_memory(shared, &input, &mut output, op)?,
             }
             let took = comm.all_gather(&[begun.elapsed().as_secs_f64()])?;
             if round > 0 {
@@ -135,6 +153,12 @@ impl Trial {
         }
         times.sort_by(f64::total_cmp);
         Ok(times.get(times.len() / 2).copied().unwrap_or(0.0))
+    }
+
+    /// Whether it works in memory that ranks share, which only calls that block can.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        [shared::NAME, IN_TWO_HOPS].contains(&self.algorithm.name)
     }
 
     /// The rule that says: so it is done, for these bytes.
@@ -152,12 +176,22 @@ impl Trial {
                 false => OperatorClass::Commutative,
             },
             algorithm: algorithm.name.into(),
-            segment: of(parameters.segment),
-            chunk: of(parameters.chunk),
+            segment: Some(of(parameters.segment)),
+            chunk: Some(of(parameters.chunk)),
             leaders: parameters.leaders,
-            predicted,
-            measured,
+            predicted: Some(predicted),
+            measured: Some(measured),
         }
+    }
+
+    /// The rule that says the same of more than was measured, from so many bytes on: the same algorithm, in the pieces that the
+    /// formulas find best for each call, unless others were found better.
+    #[must_use]
+    pub fn rule_above(&self, groups: &Groups, from: usize) -> Rule {
+        let rule = self.rule(groups, from..=usize::MAX, 0.0);
+        let pieces = |most: Option<usize>| most.filter(|_| !self.by_formula);
+        let (segment, chunk) = (pieces(rule.segment), pieces(rule.chunk));
+        Rule { segment, chunk, predicted: None, measured: None, ..rule }
     }
 }
 
@@ -225,7 +259,7 @@ mod tests {
         });
         let rules = rules.unwrap().swap_remove(0);
         assert_eq!(rules.len(), 2 * TRIED.len());
-        let chunk = rules.last().unwrap().chunk;
+        let chunk = rules.last().unwrap().chunk.unwrap();
         let text = Table { rules: rules.into_iter().rev().collect(), ..table }.to_string();
         let ruled =
             spmd::local::Cluster::new(6).hosts(2).set("collectives.table", &text.replace('\n', ";")).run(|world| {

@@ -1,7 +1,8 @@
-//! Two hops whose inner one goes through the memory that the ranks of a group share: what selection knows of them.
+//! What goes through memory that ranks share, as far as selection knows it: all ranks of one host (`shared`), and two hops whose
+//! inner one does (`two_hop_shared`).
 //!
-//! There is no schedule: what is done is in `shared`, written directly, and proved by loom and by tests instead of by the
-//! checker. Between the groups leaders follow the schedule of one of the other algorithms.
+//! There is no schedule: what is done is in the module `shared`, written directly, and proved by loom and by tests instead of by
+//! the checker. Between the groups leaders follow the schedule of one of the other algorithms.
 
 use super::broadcast::segments;
 use super::{Algorithm, Collective, Load, Pieces, Pipeline, Shape};
@@ -9,6 +10,20 @@ use crate::price::Model;
 use crate::schedule::{Schedule, ScheduleError};
 
 pub(crate) const NAME: &str = "two_hop_shared";
+
+/// The form in which all ranks share memory.
+pub(crate) const SHARED: &str = "shared";
+
+pub(super) const SHARED_SOURCE: &str =
+    "Jain et al.: Framework for scalable intra-node collective operations using shared memory, 2018";
+
+/// Everybody's data into memory, combined out of it, each rank its block, and the result out of it. An estimate: a signal in
+/// memory costs what a message inside a host does. It is told, and decides nothing: where all ranks share memory this form is
+/// taken unless a rule or a key says something else.
+pub(super) fn cost_of_all(load: &Load<'_>, combines: bool) -> f64 {
+    let others = if combines { (load.size - 1.0) / load.size } else { 0.0 };
+    2.0 * load.inside.message(load.bytes) + load.inside.reduction(others * load.bytes)
+}
 
 /// Bytes of a chunk at most.
 pub(crate) const CHUNK: usize = 1 << 20;

@@ -32,7 +32,7 @@ pub use collective::Collective;
 pub use restriction::Restriction;
 pub use shape::{Parameters, Shape};
 
-pub(crate) use in_memory::{CHUNK as LARGEST_CHUNK, NAME as IN_TWO_HOPS, in_segments};
+pub(crate) use in_memory::{CHUNK as LARGEST_CHUNK, NAME as IN_TWO_HOPS, SHARED, in_segments};
 
 use crate::groups::Groups;
 use crate::price::{Model, Network};

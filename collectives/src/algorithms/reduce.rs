@@ -95,6 +95,14 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         },
         build: in_memory::build,
     },
+    Algorithm {
+        name: in_memory::SHARED,
+        restrictions: &[Restriction::SharedMemory],
+        source: in_memory::SHARED_SOURCE,
+        pieces: whole,
+        cost: |_, load| in_memory::cost_of_all(load, true),
+        build: in_memory::build,
+    },
 ];
 
 fn tree_cost(model: &Model, load: &Load<'_>) -> f64 {

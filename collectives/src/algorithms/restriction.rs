@@ -15,7 +15,7 @@ pub enum Restriction {
     TwoLevels,
     /// It combines values group by group, which is the order of the ranks where groups are runs of neighbours.
     CommutativeUnlessRuns,
-    /// It works in memory that all ranks share, not by messages.
+    /// It works in memory that all ranks share: these must be on one host, and the call one that blocks.
     SharedMemory,
     /// It works in memory that the ranks of each group share: these must be on one host, and the call one that blocks.
     SharedGroups,
@@ -30,8 +30,7 @@ impl Restriction {
             Restriction::PowerOfTwoSize => groups.size().is_power_of_two(),
             Restriction::TwoLevels => groups.are_two_levels(),
             Restriction::CommutativeUnlessRuns => commutative || groups.keep_rank_order(),
-            // What has no schedule is in no table.
-            Restriction::SharedMemory => false,
+            Restriction::SharedMemory => groups.all_share_memory(),
             Restriction::SharedGroups => groups.share_memory(),
         }
     }

@@ -1,6 +1,7 @@
 //! What an algorithm is told: the call as one rank sees it.
 
 use super::two_hop::TwoHop;
+use super::{Algorithm, Collective, Restriction};
 use crate::compose::{Builder, Group};
 use crate::groups::Groups;
 use crate::schedule::ScheduleError;
@@ -40,6 +41,16 @@ pub struct Parameters {
 impl Parameters {
     /// The data in one piece, one leader, and trees as they are.
     pub const WHOLE: Parameters = Parameters { segment: usize::MAX, chunk: usize::MAX, leaders: 1, fan_in: usize::MAX };
+
+    /// The same with as many leaders as there will be: of an all-reduce in two hops as many as the smallest group has ranks at
+    /// most, else one.
+    #[must_use]
+    pub fn led(self, collective: Collective, algorithm: &Algorithm, groups: &Groups) -> Parameters {
+        let has_several =
+            collective == Collective::AllReduce && algorithm.restrictions.contains(&Restriction::TwoLevels);
+        let most = if has_several { groups.widths().0.max(1) } else { 1 };
+        Parameters { leaders: self.leaders.clamp(1, most), ..self }
+    }
 }
 
 impl Shape<'_> {

@@ -25,10 +25,10 @@ mod loom_tests;
 mod tests;
 
 #[cfg(not(loom))]
-pub(crate) use crate::algorithms::IN_TWO_HOPS;
+pub(crate) use crate::algorithms::{IN_TWO_HOPS, SHARED as NAME};
 #[cfg(not(loom))]
 pub(crate) use grouped::{Grouped, HopPlan, chunk_bytes};
 #[cfg(not(loom))]
-pub(crate) use host::{NAME, Shared, has};
+pub(crate) use host::{Shared, has};
 #[cfg(not(loom))]
 pub(crate) use part::{Exchanged, Part};

@@ -16,10 +16,10 @@ use crate::{
     },
     comm::{
         Communicator, Shared,
-        choices::{self, Choices, Sink},
+        choices::{Choices, Sink},
     },
     config::{self, Snapshot, Value, keys},
-    error::{Error, Result},
+    error::{Context, Error, Result},
     explain::{Explanation, Group, Peers},
     hint::SizeHint,
     local::Crew,
@@ -206,8 +206,11 @@ impl World {
         self.shared.runtime.recorder().map(|recorder| recorder.take(self.rank(), host, self.clock))
     }
 
-    /// Tells the launcher what it asked for. `complete`: nothing more is counted.
+    /// Tells the launcher what it asked for, and the file where there is none. `complete`: nothing more is counted.
     fn tell(&self, complete: bool) {
+        if let Some(choices) = self.shared.choices.get() {
+            choices.flush();
+        }
         let Lifeline::Agent(control) = &self.lifeline else { return };
         // When the agent is gone, it has taken the job with it.
         let say = |insight| drop(control.say(&FromRank::Insight(insight)));
@@ -239,11 +242,12 @@ impl World {
             (_, Lifeline::Threads(_) | Lifeline::Alone) if !is_first => return Ok(()),
             (_, Lifeline::Threads(_) | Lifeline::Alone) => {
                 let explanation = self.explain().to_json();
-                choices::write(&path, &explanation, &[])?;
+                let path = std::path::absolute(&path).context(format!("report.explain = {path}"))?;
                 Sink::File { path, explanation }
             }
         };
-        self.shared.choices.get_or_init(|| Choices::new(sink));
+        let choices = Choices::new(sink)?;
+        self.shared.choices.get_or_init(|| choices);
         Ok(())
     }
 }
