@@ -110,13 +110,14 @@ impl<'a> Call<'a> {
         }
         self.check_output(output)?;
         let wanted = self.wanted::<T>(op);
-        let call = self.shown(shared.mark(&wanted), shared::NAME, wanted.operator);
+        let entered = shared.enter(comm, &wanted);
+        let call = self.shown(entered.mark, shared::NAME, wanted.operator);
         match (collective, op) {
-            (Collective::Broadcast, _) => shared.broadcast(comm, call, output, root),
-            (Collective::Reduce, Some(op)) => shared.reduce(comm, call, input, (rank == root).then_some(output), op),
-            (Collective::AllReduce, Some(op)) if input.is_empty() => shared.all_reduce(comm, call, output, op),
-            (Collective::AllReduce, Some(op)) => shared.reduce(comm, call, input, Some(output), op),
-            _ => shared.barrier(comm, call),
+            (Collective::Broadcast, _) => entered.broadcast(call, output, root),
+            (Collective::Reduce, Some(op)) => entered.reduce(call, input, (rank == root).then_some(output), op),
+            (Collective::AllReduce, Some(op)) if input.is_empty() => entered.all_reduce(call, output, op),
+            (Collective::AllReduce, Some(op)) => entered.reduce(call, input, Some(output), op),
+            _ => entered.barrier(call),
         }
         .map_err(|source| self.failed::<T>(shared::NAME, source))
     }

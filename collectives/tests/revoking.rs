@@ -154,6 +154,56 @@ fn sums_of_compressed_gradients() {
 }
 
 #[test]
+fn a_sender_that_gives_up_after_its_own_time_out_is_no_loss() {
+    // Longer than what can be on its way.
+    const BYTES: usize = 64 << 20;
+    for transport in ["tcp", "shm"] {
+        let [has_begun, has_failed, has_heard] = [const { AtomicBool::new(false) }; 3];
+        let wait_for = |flag: &AtomicBool| {
+            while !flag.load(SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let errors = Cluster::new(2)
+            .set("transport.allow", transport)
+            .set("collectives.timeout", "500ms")
+            .run(|world| {
+                let comm = world.communicator();
+                comm.barrier().unwrap();
+                let error = if comm.rank() == 0 {
+                    wait_for(&has_begun);
+                    let error = comm.scatter_v(Some((&vec![1_u8; BYTES], &[0, BYTES])), 0).unwrap_err();
+                    has_failed.store(true, SeqCst);
+                    // What it has to say goes out, and it does not leave before.
+                    while !has_heard.load(SeqCst) {
+                        let _ = comm.iprobe(Any, Any);
+                    }
+                    Error::from(error)
+                } else {
+                    // Its message begins to come, and then it is away from the library for too long.
+                    let mut part = comm.iscatter_v::<u8>(None, 0).unwrap();
+                    has_begun.store(true, SeqCst);
+                    for _ in 0..5 {
+                        part = part.test().unwrap().expect_err("it is longer than what can be on its way");
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    wait_for(&has_failed);
+                    let error = part.wait().unwrap_err();
+                    has_heard.store(true, SeqCst);
+                    error
+                };
+                assert!(!error.is_loss(), "{error}");
+                error.to_string()
+            })
+            .unwrap();
+        assert!(errors[0].contains("rank 1 is not in it"), "{transport}: {errors:?}");
+        // Mostly the former; its own time may be over as soon as it looks.
+        let heard = ["rank 0 gave up a message", "rank 0 is not in it"].map(|text| errors[1].contains(text));
+        assert!(heard.contains(&true), "{transport}: {errors:?}");
+    }
+}
+
+#[test]
 fn a_rank_that_hears_of_a_loss_because_its_sender_gives_up_shrinks_too() {
     // Longer than what can be on its way.
     const BYTES: usize = 64 << 20;

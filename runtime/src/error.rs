@@ -228,14 +228,16 @@ pub enum Error {
         /// How long it was waited for.
         waited: std::time::Duration,
     },
-    /// The peer began to send a message and will not send the rest: the call that sent it has ended there by an error, mostly
-    /// because the peer has heard of a loss or of a call that does not fit before this rank.
+    /// The peer announced a message and will not send (the rest of) it: the call that sent it has ended there by an error. That
+    /// may be a loss or a call that does not fit, of which this rank has not heard yet, or the peer's own affair, as a time-out.
     #[error(
         "rank {peer} gave up a message to this rank that was under way: the call that sent it has failed there, and its error says why"
     )]
     GaveUp {
         /// The peer's rank in the world.
         peer: usize,
+        /// The peer knew of a member of the communicator that is lost or has left.
+        loss: bool,
     },
     /// Another rank or thread of this job has failed.
     #[error("the job is ending: {reason}")]
@@ -266,8 +268,9 @@ pub enum Error {
 
 impl Error {
     /// Whether it says that ranks are lost or have left, or that another rank has found that and revoked the communicator or
-    /// given up what it was sending (also when its own error was another one, as a time-out): those that are left can go on with what [`Communicator::shrink`](crate::Communicator::shrink) gives. Looks into
-    /// errors of libraries, too.
+    /// given up what it was sending: those that are left can go on with what
+    /// [`Communicator::shrink`](crate::Communicator::shrink) gives. A message that its sender gave up for another reason, as a
+    /// time-out, is none: all are still there, and nobody else would shrink. Looks into errors of libraries, too.
     #[must_use]
     pub fn is_loss(&self) -> bool {
         match self {
@@ -275,7 +278,7 @@ impl Error {
             | Error::Link { .. }
             | Error::PeerFinished { .. }
             | Error::NobodyLeft { .. }
-            | Error::GaveUp { .. }
+            | Error::GaveUp { loss: true, .. }
             | Error::Revoked { .. } => true,
             Error::Library(error) => {
                 let first: &(dyn std::error::Error + 'static) = &**error;

@@ -105,7 +105,7 @@ impl Grouped {
             None => Data::Both(output),
         };
         let mut company = Leaders {
-            together: comm.together(call)?,
+            together: comm.together(call),
             members: &self.members,
             collects: matches!(data, Data::To(..)),
             is_root,
@@ -160,8 +160,9 @@ impl<T: Element> Company for Leaders<'_, T> {
         }
     }
 
-    fn wake(&self, positions: impl IntoIterator<Item = usize>) -> Result<()> {
-        self.together.wake(positions.into_iter().map(|position| self.members[position]))
+    fn wake(&mut self, positions: impl IntoIterator<Item = usize>) -> Result<()> {
+        let members = self.members;
+        self.together.wake(positions.into_iter().map(|position| members[position]))
     }
 
     fn differs(&mut self, position: usize) -> Error {

@@ -205,7 +205,7 @@ impl<M: RoomMemory, T: Element> Call<'_, M, T> {
     }
 
     /// This rank comes with a chunk: what others combine of it is where they read it.
-    fn bring<C: Company>(&self, company: &C, index: usize, data: &Data<'_, T>) -> Result<(), C::Error> {
+    fn bring<C: Company>(&self, company: &mut C, index: usize, data: &Data<'_, T>) -> Result<(), C::Error> {
         let (room, position, step) = (&self.hops.room, self.hops.position, self.step(index));
         if self.op.is_some() {
             let part = data.own_part(position, self.range(index, data));
@@ -288,7 +288,7 @@ impl<M: RoomMemory, T: Element> Call<'_, M, T> {
     }
 
     /// This leader's share of the result is where the others read it.
-    fn publish<C: Company>(&self, company: &C, index: usize, share: &[T]) -> Result<(), C::Error> {
+    fn publish<C: Company>(&self, company: &mut C, index: usize, share: &[T]) -> Result<(), C::Error> {
         if self.hops.size > 1 {
             let place = self.published_at(self.step(index));
             self.hops.room.write(place, share.len(), |published: &mut [T]| published.copy_from_slice(share));
@@ -297,7 +297,7 @@ impl<M: RoomMemory, T: Element> Call<'_, M, T> {
     }
 
     /// This leader is through with what the others gave for a chunk.
-    fn is_out<C: Company>(&self, company: &C, index: usize) -> Result<(), C::Error> {
+    fn is_out<C: Company>(&self, company: &mut C, index: usize) -> Result<(), C::Error> {
         let before = self.hops.room.increment(0, OUT, 0, Ordering::AcqRel);
         match before + 1 == self.published(index) {
             true => company.wake(0..self.hops.size),

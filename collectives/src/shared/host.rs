@@ -8,7 +8,7 @@ use crate::plan::Wanted;
 use spmd::comm::{Call, Room, Together};
 use spmd::element::{Element, Signature};
 use spmd::{Communicator, Error, Result};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The collectives that have such a form.
 pub(crate) fn has(collective: Collective) -> bool {
@@ -24,9 +24,24 @@ const CHUNKS_OF_ALL: usize = 8 << 20;
 pub(crate) struct Shared {
     meetings: Meetings<Room>,
     /// Calls of one communicator come one after another on every rank: locked for the whole call.
-    counts: Mutex<Counts>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    counts: Counts,
     /// The last call's mark: a program makes the same one again and again.
-    last: Mutex<Option<(Wanted, Signature)>>,
+    last: Option<(Wanted, Signature)>,
+}
+
+/// A call that has entered: there is no other of this communicator meanwhile.
+#[derive(Debug)]
+pub(crate) struct Entered<'a> {
+    meetings: &'a Meetings<Room>,
+    state: MutexGuard<'a, State>,
+    comm: &'a Communicator,
+    /// What tells calls apart, without the type of the elements.
+    pub(crate) mark: Signature,
 }
 
 impl Shared {
@@ -35,68 +50,46 @@ impl Shared {
         let (rank, size) = (comm.rank(), comm.size());
         let chunk = (CHUNKS_OF_ALL / size.max(1)).clamp(16 << 10, CHUNK).next_multiple_of(4096);
         let room = comm.room(Memory::<Room>::bytes(SMALL, chunk))?;
-        Ok(room.map(|room| Shared {
-            meetings: Meetings::new(room, rank, size, SMALL, chunk),
-            counts: Mutex::default(),
-            last: Mutex::default(),
-        }))
+        Ok(room.map(|room| Shared { meetings: Meetings::new(room, rank, size, SMALL, chunk), state: Mutex::default() }))
     }
 
-    /// What tells calls apart, without the type of the elements.
-    pub(crate) fn mark(&self, wanted: &Wanted) -> Signature {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        match *last {
+    pub(crate) fn enter<'a>(&'a self, comm: &'a Communicator, wanted: &Wanted) -> Entered<'a> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mark = match state.last {
             Some((of, mark)) if of == *wanted => mark,
-            _ => last.insert((*wanted, wanted.mark(NAME))).1,
-        }
+            _ => state.last.insert((*wanted, wanted.mark(NAME))).1,
+        };
+        Entered { meetings: &self.meetings, state, comm, mark }
+    }
+}
+
+impl Entered<'_> {
+    pub(crate) fn barrier(self, call: Call) -> Result<()> {
+        self.run::<u8>(call, Data::Both(&mut []), None)
     }
 
-    pub(crate) fn barrier(&self, comm: &Communicator, call: Call) -> Result<()> {
-        self.run::<u8>(comm, call, Data::Both(&mut []), None)
-    }
-
-    pub(crate) fn all_reduce<T: Element>(
-        &self,
-        comm: &Communicator,
-        call: Call,
-        data: &mut [T],
-        op: &dyn Op<T>,
-    ) -> Result<()> {
-        self.run(comm, call, Data::Both(data), Some(op))
+    pub(crate) fn all_reduce<T: Element>(self, call: Call, data: &mut [T], op: &dyn Op<T>) -> Result<()> {
+        self.run(call, Data::Both(data), Some(op))
     }
 
     pub(crate) fn reduce<T: Element>(
-        &self,
-        comm: &Communicator,
+        self,
         call: Call,
         data: &[T],
         result: Option<&mut [T]>,
         op: &dyn Op<T>,
     ) -> Result<()> {
-        self.run(comm, call, Data::To(data, result), Some(op))
+        self.run(call, Data::To(data, result), Some(op))
     }
 
-    pub(crate) fn broadcast<T: Element>(
-        &self,
-        comm: &Communicator,
-        call: Call,
-        data: &mut [T],
-        root: usize,
-    ) -> Result<()> {
-        self.run(comm, call, Data::From(root, data), None)
+    pub(crate) fn broadcast<T: Element>(self, call: Call, data: &mut [T], root: usize) -> Result<()> {
+        self.run(call, Data::From(root, data), None)
     }
 
-    fn run<T: Element>(
-        &self,
-        comm: &Communicator,
-        call: Call,
-        data: Data<'_, T>,
-        op: Option<&dyn Op<T>>,
-    ) -> Result<()> {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut together = comm.together(call)?;
+    fn run<T: Element>(mut self, call: Call, data: Data<'_, T>, op: Option<&dyn Op<T>>) -> Result<()> {
+        let mut together = self.comm.together(call);
         together.moves(data.length() * size_of::<T>());
-        self.meetings.run(&mut counts, &mut together, u64::from(call.fingerprint.0), data, op)?;
+        self.meetings.run(&mut self.state.counts, &mut together, u64::from(call.fingerprint.0), data, op)?;
         together.done()
     }
 }
@@ -108,7 +101,7 @@ impl Company for Together<'_> {
         Together::wait(self, missing, ready)
     }
 
-    fn wake(&self, ranks: impl IntoIterator<Item = usize>) -> Result<()> {
+    fn wake(&mut self, ranks: impl IntoIterator<Item = usize>) -> Result<()> {
         Together::wake(self, ranks)
     }
 

@@ -126,7 +126,7 @@ impl Company for Others {
         Ok(())
     }
 
-    fn wake(&self, ranks: impl IntoIterator<Item = usize>) -> Result<(), usize> {
+    fn wake(&mut self, ranks: impl IntoIterator<Item = usize>) -> Result<(), usize> {
         fence(Ordering::SeqCst);
         for rank in ranks.into_iter().filter(|rank| *rank != self.own) {
             let (flag, bell) = &self.asleep[rank];
@@ -376,7 +376,7 @@ impl Company for Lone {
         self.others.wait(missing, ready)
     }
 
-    fn wake(&self, ranks: impl IntoIterator<Item = usize>) -> Result<(), usize> {
+    fn wake(&mut self, ranks: impl IntoIterator<Item = usize>) -> Result<(), usize> {
         self.others.wake(ranks)
     }
 

@@ -29,7 +29,7 @@ pub(super) trait Company {
     fn wait(&mut self, missing: impl Fn(usize) -> bool, ready: impl FnMut() -> bool) -> Result<(), Self::Error>;
 
     /// What these ranks may sleep for has changed.
-    fn wake(&self, ranks: impl IntoIterator<Item = usize>) -> Result<(), Self::Error>;
+    fn wake(&mut self, ranks: impl IntoIterator<Item = usize>) -> Result<(), Self::Error>;
 
     /// A rank's call is another one: the error that all ranks get.
     fn differs(&mut self, rank: usize) -> Self::Error;
@@ -356,7 +356,7 @@ impl<M: RoomMemory> Meetings<M> {
     const CAME: usize = 0;
     const COMBINED: usize = 1;
 
-    fn signal<C: Company>(&self, company: &C, step: Step, what: usize) -> Result<(), C::Error> {
+    fn signal<C: Company>(&self, company: &mut C, step: Step, what: usize) -> Result<(), C::Error> {
         if self.memory.signal(step, what) { company.wake(0..self.size) } else { Ok(()) }
     }
 }

@@ -13,7 +13,7 @@ pub(super) const OUTPUT: &str = "Output";
 pub(super) const LIFE: &str = "Life and death";
 
 /// How it is called.
-pub(super) const USAGE: &str = "rsrun [OPTIONS] PROGRAM [ARGUMENTS]... [: [OPTIONS] PROGRAM [ARGUMENTS]...]...\n       rsrun [OPTIONS] --app FILE\n       rsrun config [--json] [--changed] [--set KEY=VALUE]... [KEY|GROUP]...\n       rsrun topo [-n N] [--topology FILE.xml] [--svg FILE]\n       rsrun completions bash|zsh|fish\n       rsrun man";
+pub(super) const USAGE: &str = "rsrun [OPTIONS] PROGRAM [ARGUMENTS]... [: [OPTIONS] PROGRAM [ARGUMENTS]...]...\n       rsrun [OPTIONS] --app FILE\n       rsrun config [--json] [--changed] [--set KEY=VALUE]... [KEY|GROUP]...\n       rsrun topo [-n N] [--topology FILE.xml] [--svg FILE]\n       rsrun simulate --ranks N --group K [OPTIONS]\n       rsrun completions bash|zsh|fish\n       rsrun man";
 
 /// What `rsrun config` is.
 pub(super) const CONFIG_ABOUT: &str = "Prints every configuration key: its value, where the value came from, and what it overrode. With KEYs: all about these.";

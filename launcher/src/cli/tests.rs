@@ -138,6 +138,17 @@ fn help_shows_examples_and_every_exit_code() {
 }
 
 #[test]
+fn every_sub_command_is_in_the_usage_and_known_to_the_shells() {
+    let Ok(Invocation::Text(help)) = parse(words(&["--help"])) else { panic!() };
+    let known = texts::whole();
+    let names: Vec<&str> = known.get_subcommands().map(clap::Command::get_name).collect();
+    assert_eq!(names, ["config", "topo", "simulate", "completions", "man"]);
+    for name in names {
+        assert!(help.contains(&format!("\n       rsrun {name}")), "{name} is not in the usage: {help}");
+    }
+}
+
+#[test]
 fn config_is_a_sub_command_only_as_the_first_word() {
     let Ok(Invocation::Config(options)) = parse(words(&["config", "-json", "--set", "a=b"])) else { panic!() };
     assert!(options.json && !options.changed && options.keys.is_empty());

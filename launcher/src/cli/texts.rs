@@ -1,19 +1,20 @@
 //! Completions for shells and the manual page, made from the table of options.
 
-use super::{ConfigOptions, Options, SimulateOptions, usage};
+use super::{ConfigOptions, Options, SimulateOptions, placement::TopoOptions, usage};
 use crate::exit::{ExitCode, Failure};
 use clap::{Arg, Command, CommandFactory, ValueHint};
 use clap_complete::Shell;
 use std::ffi::OsString;
 
 /// The whole command line, the program and the other commands included, as only these texts need it.
-fn whole() -> Command {
+pub(super) fn whole() -> Command {
     let program = Arg::new("program").value_name("PROGRAM").value_hint(ValueHint::CommandName);
     let arguments = Arg::new("arguments").value_name("ARGUMENTS").num_args(0..).trailing_var_arg(true);
     Options::command()
         .arg(program.help("The program, by its path or by its name in PATH on every host"))
         .arg(arguments.help("Its arguments").value_hint(ValueHint::AnyPath))
         .subcommand(ConfigOptions::command().name("config"))
+        .subcommand(TopoOptions::command().name("topo"))
         .subcommand(SimulateOptions::command().name("simulate"))
         .subcommand(
             Command::new("completions").about("Prints completions for a shell").arg(

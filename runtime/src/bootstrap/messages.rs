@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// The version of every message in this module and of the wire between ranks. Raised whenever one of them changes.
-pub const PROTOCOL: u32 = 8;
+pub const PROTOCOL: u32 = 9;
 
 /// The first words of the line an agent prints before its first frame; `NONCE PROTOCOL VERSION` follow, then a newline.
 /// What a login shell printed before that line is noise.

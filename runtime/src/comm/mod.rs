@@ -3,6 +3,7 @@
 //! Ranks here are those of the communicator; everything below knows ranks of the world only.
 
 mod agreement;
+mod attributes;
 mod buffer;
 pub(crate) mod choices;
 mod collective;
@@ -36,14 +37,14 @@ use crate::{
     memory::Segment,
     transport::record::{Header, Kind},
 };
+use attributes::Attributes;
 use collective::Calls;
 use hint::Hint;
 pub(crate) use hint::Requested;
-use rustc_hash::FxHashMap;
 use std::{
-    any::{Any as AnyType, TypeId},
+    any::Any as AnyType,
     sync::{
-        Arc, OnceLock, PoisonError, RwLock,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -167,7 +168,7 @@ struct Inner {
     shrinks: AtomicU64,
     /// Its size hint, and what its children get.
     hint: Hint,
-    attributes: RwLock<FxHashMap<TypeId, Arc<dyn AnyType + Send + Sync>>>,
+    attributes: Attributes,
 }
 
 impl Drop for Inner {
@@ -189,7 +190,7 @@ impl Communicator {
         shared.runtime.lock().add_group(context, members.clone());
         let calls = Arc::new(Calls::new(context, members.clone(), rank, &shared.snapshot));
         let (children, heaps, shrinks) = (0.into(), 0.into(), 0.into());
-        let (hint, attributes) = (Hint::new(hint), RwLock::default());
+        let (hint, attributes) = (Hint::new(hint), Attributes::default());
         let inner = Inner { shared, members, rank, context, children, calls, heaps, shrinks, hint, attributes };
         Communicator { inner: Arc::new(inner) }
     }
@@ -247,16 +248,8 @@ impl Communicator {
 
     /// What a library keeps with a communicator, by its type: made by `make` when it is asked for first, the same for
     /// all clones, dropped with the last one (the attributes of MPI 4.1, section 7.7). It is local to this rank.
-    pub fn attribute<T: AnyType + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
-        let key = TypeId::of::<T>();
-        let kept = self.inner.attributes.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        let kept = kept.unwrap_or_else(|| {
-            // Made outside the lock: `make` may use the communicator. Of two that are made at once the first stays.
-            let made = Arc::new(make());
-            let mut attributes = self.inner.attributes.write().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(attributes.entry(key).or_insert(made))
-        });
-        kept.downcast().unwrap_or_else(|_| unreachable!("attributes are kept by their own type"))
+    pub fn attribute<T: AnyType + Send + Sync>(&self, make: impl FnOnce() -> T) -> &T {
+        self.inner.attributes.get_or_make(make)
     }
 
     /// A pattern as the launcher's report shows it: from whom, with which tag.

@@ -200,7 +200,8 @@ impl Engine {
             }
             if refused {
                 moved = true;
-                let ask = Header { id: fetch.sender, tag: fetch.id, ..Header::new(Kind::ClearToSend) };
+                let context = self.core.receives.get(fetch.id).map_or(0, |receive| receive.context);
+                let ask = Header { id: fetch.sender, tag: fetch.id, context, ..Header::new(Kind::ClearToSend) };
                 self.core.enqueue(fetch.peer, Outgoing::Record(ask));
             }
         }

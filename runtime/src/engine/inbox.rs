@@ -39,6 +39,7 @@ impl Sink for Inbox<'_> {
         }
         if header.kind == Kind::Discard as u8 && header.tag == core::LEFT {
             let error = departure_error(peer, &self.hosts[peer], &Departure::Finished, "a send to it");
+            self.core.peers[peer].leaves = true;
             return self.core.turned_away(peer, header.id, error);
         }
         if header.kind == Kind::Discard as u8 && header.tag == DROPPED {

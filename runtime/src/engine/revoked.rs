@@ -6,7 +6,7 @@
 //! soon as its own program has: until then, what comes is taken, given its credit back, and dropped. No I/O and no clock.
 
 use super::{
-    core::{Core, Found},
+    core::{Core, Found, Peer},
     departures::Group,
     operation::{Buffers, EarlyBody, Landing, OperationId, Sending, Source, Stage},
 };
@@ -73,6 +73,11 @@ pub(crate) fn collectives_of(context: u64) -> u64 {
 /// The message space of what its ranks say about their collective calls.
 pub(crate) fn words_of(context: u64) -> u64 {
     collectives_of(context) ^ WORDS
+}
+
+/// The communicators of which this can be a message space.
+fn communicators_of(space: u64) -> [u64; 2] {
+    [space & !1, (space ^ WORDS) & !1]
 }
 
 /// All message spaces of a communicator.
@@ -159,6 +164,15 @@ impl Core {
     /// The communicator with which this one is revoked: itself, unless it serves another one.
     pub(crate) fn root_of(&self, context: u64) -> u64 {
         self.groups.get(&context).map_or(context, |group| group.root)
+    }
+
+    /// Whether a member of the communicator of this message space is known to be gone, or the communicator revoked. Of one that
+    /// this rank has dropped, whether anybody is gone.
+    pub(super) fn knows_of_loss(&self, space: u64) -> bool {
+        let missed = |peer: &usize| self.peers[*peer].is_missed();
+        let group = communicators_of(space).into_iter().find_map(|context| self.groups.get(&context));
+        self.revocations.by(space).is_some()
+            || group.map_or_else(|| self.peers.iter().any(Peer::is_missed), |group| group.told.iter().any(missed))
     }
 
     /// Revokes a communicator and those that serve it, if it is not yet: everything that waits in them ends, and all members

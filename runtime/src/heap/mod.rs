@@ -408,12 +408,8 @@ impl Inner {
             return Ok(());
         }
         let peer = self.communicator.world_rank(rank);
-        // The flag is raised before the sleeper looks at its memory for the last time (Dekker's pattern).
-        fence(Ordering::SeqCst);
         match self.communicator.near().and_then(|near| near.place(peer).map(|place| (near, place))) {
-            Some((near, place)) if near.segment.sleeping(place).load(Ordering::Relaxed) != 0 => {
-                runtime.lock().nudge(peer)
-            }
+            Some((near, place)) if near.segment.looks().sleeps(place) => runtime.lock().nudge(peer),
             _ => Ok(()),
         }
     }

@@ -24,6 +24,8 @@ mod mapped_lane;
 pub(crate) mod peer;
 #[cfg(not(loom))]
 mod segment;
+#[cfg(not(loom))]
+mod sleepers;
 
 pub use copy::{copy_elements, copy_past_cache};
 #[cfg(not(loom))]

@@ -20,13 +20,9 @@ use crate::{
     },
     protocol::{Capabilities, Channels, DirectRead, Tier},
 };
-use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc,
-        atomic::{Ordering, compiler_fence, fence},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Instant,
 };
 
@@ -62,8 +58,6 @@ pub(crate) struct SharedMemory {
     announced: Vec<u64>,
     wake: Vec<OwnedFd>,
     direct_read: DirectRead,
-    /// This process passes the barriers that others make.
-    registered: bool,
     /// Peers check it as long as they may read our memory.
     _proof: Proof,
     /// Bytes of a lane's ring, and of the largest payload.
@@ -118,10 +112,8 @@ impl SharedMemory {
     /// The rings of a rank among `ranks` (the ranks of this host, by place) of a world of so many.
     pub(crate) fn new(segment: Arc<Segment>, own: Own, ranks: &[usize], world: usize, wake: Vec<OwnedFd>) -> Self {
         let Own { place: local, direct_read, sleeps_often } = own;
-        let registered = membarrier_query().contains_command(MembarrierCommand::GlobalExpedited)
-            && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
-        if registered && !sleeps_often && ranks.len() <= BARRIERS {
-            segment.makes_barriers(local).store(1, Ordering::Release);
+        if !sleeps_often && ranks.len() <= BARRIERS {
+            segment.make_barriers(local);
         }
         let proof = Proof::publish(&segment, local);
         let mut local_of = vec![None; world];
@@ -143,7 +135,6 @@ impl SharedMemory {
             announced,
             wake,
             direct_read,
-            registered,
             _proof: proof,
             ring,
             largest,
@@ -201,13 +192,7 @@ impl SharedMemory {
     /// Wakes the rank at `place` if it sleeps.
     #[inline]
     fn wake(&mut self, place: usize) -> Result<()> {
-        if self.registered && self.segment.makes_barriers(place).load(Ordering::Acquire) != 0 {
-            compiler_fence(Ordering::SeqCst);
-        } else {
-            fence(Ordering::SeqCst);
-        }
-        let sleeping = self.segment.sleeping(place);
-        if sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::AcqRel) != 0 {
+        if self.segment.looks().sleeps(place) && self.segment.sleeping(place).swap(0, Ordering::AcqRel) != 0 {
             return self.ring_bell(place);
         }
         Ok(())
@@ -346,17 +331,7 @@ impl Transport for SharedMemory {
 
     fn arm(&mut self) {
         self.since_look = LOOK_EVERY;
-        let sleeping = self.segment.sleeping(self.local);
-        if sleeping.load(Ordering::Relaxed) != 0 {
-            // Said before, and nobody has rung the bell since.
-            return;
-        }
-        sleeping.store(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if self.segment.makes_barriers(self.local).load(Ordering::Relaxed) != 0 {
-            // It was there when we registered, and takes no memory.
-            let _ = membarrier(MembarrierCommand::GlobalExpedited);
-        }
+        self.segment.arm(self.local);
     }
 
     fn disarm(&mut self) {

@@ -139,6 +139,8 @@ pub(in crate::comm) struct Calls {
     book: Mutex<Book>,
     /// Calls that the program has not made: those that made memory to be shared.
     own: AtomicU64,
+    /// One more than the number of the call that ended last without a message, until the book says so; else 0.
+    met: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -171,6 +173,12 @@ impl Book {
         let at = usize::try_from(number.checked_sub(first)?).ok()?;
         self.recent.get_mut(at)
     }
+
+    fn end(&mut self, number: u64, stage: Stage) {
+        if let Some(entry) = self.entry(number) {
+            entry.stage = stage;
+        }
+    }
 }
 
 impl Calls {
@@ -180,12 +188,17 @@ impl Calls {
             warn: snapshot.get(keys::COLLECTIVES_WARN_AFTER),
             limit: snapshot.get(keys::COLLECTIVES_TIMEOUT),
         };
-        let (verdict, book, own) = (OnceLock::new(), Mutex::default(), AtomicU64::new(0));
-        Calls { context: collectives_of(context), members, rank, patience, verdict, book, own }
+        let (verdict, book, own, met) = (OnceLock::new(), Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
+        Calls { context: collectives_of(context), members, rank, patience, verdict, book, own, met }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.met.load(Ordering::Relaxed) != 0 {
+            let number = self.met.swap(0, Ordering::Relaxed).wrapping_sub(1);
+            book.end(number, Stage::Complete);
+        }
+        book
     }
 
     /// The last `calls` calls are not the program's, on any rank.
@@ -205,8 +218,13 @@ impl Calls {
 
     /// A call begins; its number.
     pub(super) fn begin(&self, engine: &mut Engine, call: Call) -> Result<u64> {
-        self.hear(engine)?;
+        self.check(engine)?;
         let mut book = self.book();
+        if !book.arriving.is_empty() || engine.early(words_of(self.context)).next().is_some() {
+            drop(book);
+            self.hear(engine)?;
+            book = self.book();
+        }
         let number = book.next;
         book.next += 1;
         if book.recent.len() >= REMEMBERED && book.recent.front().is_some_and(|entry| entry.stage != Stage::Open) {
@@ -230,10 +248,13 @@ impl Calls {
     /// the call's number and the sender.
     pub(super) fn complete(&self, engine: &Engine, number: u64) -> Option<(u64, usize)> {
         let mut book = self.book();
-        if let Some(entry) = book.entry(number) {
-            entry.stage = Stage::Complete;
-        }
+        book.end(number, Stage::Complete);
         Self::stray(&mut book, engine, self.context)
+    }
+
+    /// All ranks have met in call `number`, without a message. Of such calls one is under way at a time.
+    pub(super) fn have_met(&self, number: u64) {
+        self.met.store(number + 1, Ordering::Relaxed);
     }
 
     fn stray(book: &mut Book, engine: &Engine, context: u64) -> Option<(u64, usize)> {
@@ -246,9 +267,7 @@ impl Calls {
 
     /// The call has failed.
     pub(super) fn fail(&self, number: u64) {
-        if let Some(entry) = self.book().entry(number) {
-            entry.stage = Stage::Failed;
-        }
+        self.book().end(number, Stage::Failed);
     }
 
     /// Takes in what others have said.
@@ -256,10 +275,7 @@ impl Calls {
     /// # Errors
     /// That the communicator is revoked; the verdict, once there is one.
     pub(super) fn hear(&self, engine: &mut Engine) -> Result<()> {
-        engine.check_open(self.context)?;
-        if let Some(verdict) = self.verdict.get() {
-            return Err(verdict.clone());
-        }
+        self.check(engine)?;
         let context = words_of(self.context);
         let oldest = |engine: &Engine| engine.early(context).next();
         while let Some((source, tag)) = oldest(engine) {
@@ -283,6 +299,11 @@ impl Calls {
                 }
             }
         }
+        self.verdict.get().cloned().map_or(Ok(()), Err)
+    }
+
+    fn check(&self, engine: &Engine) -> Result<()> {
+        engine.check_open(self.context)?;
         self.verdict.get().cloned().map_or(Ok(()), Err)
     }
 

@@ -137,9 +137,14 @@ impl Port<'_> {
 impl Flight {
     pub(super) fn begin(engine: &mut Engine, calls: &Arc<Calls>, call: Call, hint: usize) -> Result<Flight> {
         let number = calls.begin(engine, call)?;
+        Ok(Flight::of(engine, calls, call, number, hint))
+    }
+
+    /// Of a call that has begun, with this number.
+    pub(super) fn of(engine: &mut Engine, calls: &Arc<Calls>, call: Call, number: u64, hint: usize) -> Flight {
         let (calls, lender) = (Arc::clone(calls), engine.new_call());
         let (pending, absent, watch, accused) = (Vec::new(), Vec::new(), Watch::default(), None);
-        Ok(Flight { calls, call, number, hint, lender, pending, absent, watch, accused })
+        Flight { calls, call, number, hint, lender, pending, absent, watch, accused }
     }
 
     pub(super) fn activity(&self) -> Activity {
@@ -289,16 +294,6 @@ impl Flight {
     /// A rank of the world is in another call of this number.
     pub(super) fn accuse_now(&mut self, engine: &mut Engine, source: usize) {
         self.accuse(engine, self.number, source);
-    }
-
-    /// Whether this is one of the calls, one in sixteen, that make progress although they need none.
-    pub(super) fn takes_its_turn(&self) -> bool {
-        self.number.is_multiple_of(16)
-    }
-
-    /// All is done without messages; one of another call, with its number and sender, is reported.
-    pub(super) fn complete(&self, engine: &Engine) -> Option<(u64, usize)> {
-        self.calls.complete(engine, self.number)
     }
 
     /// Gives up what is not complete: receives are withdrawn and sends are not made.

@@ -20,7 +20,7 @@ use crate::{
     },
     trace::What,
 };
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 /// Bytes between words that different ranks change: two cache lines, as processors fetch them in pairs.
@@ -100,11 +100,19 @@ impl Room {
     }
 }
 
+/// Of the calls that need no message one in so many makes progress: ranks that only met in memory would never see what others
+/// have sent.
+const TURN: u64 = 16;
+
 /// A collective operation under way in shared memory.
 #[derive(Debug)]
 pub struct Together<'a> {
     communicator: &'a Communicator,
-    flight: Flight,
+    call: Call,
+    /// The number of the call in its communicator, once it has begun.
+    number: Option<u64>,
+    /// Once something has to be waited for, or said.
+    flight: Option<Box<Flight>>,
     over: bool,
 }
 
@@ -165,21 +173,39 @@ impl Communicator {
         near.is_some_and(|near| ranks.iter().all(|rank| near.place(self.world_rank(*rank)).is_some()))
     }
 
-    /// Begins a collective operation in shared memory. Every rank of the communicator must make the same calls in the same
-    /// order.
+    /// A collective operation in shared memory. Every rank of the communicator must make the same calls in the same order.
     ///
-    /// # Errors
-    /// [`Error::CallMismatch`] when the calls of ranks were found not to fit together.
-    pub fn together(&self, call: Call) -> Result<Together<'_>> {
-        let hint = self.inner.hint.of_message();
-        let flight = Flight::begin(&mut self.runtime().lock(), &self.inner.calls, call, hint);
-        let flight = flight.inspect_err(|error| self.send_off(error))?;
-        self.runtime().counters.collectives.add(0);
-        Ok(Together { communicator: self, flight, over: false })
+    /// It begins when others are woken or waited for first: what a rank has for the others may be on its way to them
+    /// meanwhile. What was found of earlier calls is an error then.
+    #[must_use]
+    pub fn together(&self, call: Call) -> Together<'_> {
+        Together { communicator: self, call, number: None, flight: None, over: false }
     }
 }
 
 impl Together<'_> {
+    fn begin(&mut self) -> Result<u64> {
+        if let Some(number) = self.number {
+            return Ok(number);
+        }
+        let communicator = self.communicator;
+        let begun = communicator.inner.calls.begin(&mut communicator.runtime().lock(), self.call);
+        let number = begun.inspect_err(|error| communicator.send_off(error))?;
+        communicator.runtime().counters.collectives.add(0);
+        self.number = Some(number);
+        Ok(number)
+    }
+
+    /// Of a call that has begun; made where it is needed first, as most calls are over before. Locks the engine.
+    fn flight(&mut self) -> &mut Flight {
+        let Together { communicator, call, number, .. } = *self;
+        self.flight.get_or_insert_with(|| {
+            let number = number.unwrap_or_else(|| unreachable!("a call waits, or is accused, once it has begun"));
+            let (calls, hint) = (&communicator.inner.calls, communicator.inner.hint.of_message());
+            Box::new(Flight::of(&mut communicator.runtime().lock(), calls, call, number, hint))
+        })
+    }
+
     /// So many bytes of this rank take part: for its statistics.
     pub fn moves(&self, bytes: usize) {
         self.communicator.runtime().counters.collectives.add_bytes(bytes);
@@ -191,6 +217,7 @@ impl Together<'_> {
     /// [`Error::CallMismatch`] on all ranks when their calls do not fit together; when a rank is lost, or a missing one has
     /// left or has been waited for longer than `collectives.timeout`.
     pub fn wait(&mut self, missing: impl Fn(usize) -> bool, mut ready: impl FnMut() -> bool) -> Result<()> {
+        self.begin()?;
         if self.communicator.runtime().wait_shortly(&mut ready) {
             return Ok(());
         }
@@ -203,6 +230,7 @@ impl Together<'_> {
     /// # Errors
     /// As for [`Together::wait`].
     pub fn wait_far(&mut self, missing: impl Fn(usize) -> bool, mut ready: impl FnMut() -> bool) -> Result<()> {
+        self.begin()?;
         let runtime = self.communicator.runtime();
         if !runtime.shares_processors() && runtime.wait_shortly(&mut ready) {
             return Ok(());
@@ -221,6 +249,7 @@ impl Together<'_> {
         missing: impl Fn(usize) -> bool,
         mut ready: impl FnMut() -> bool,
     ) -> Result<()> {
+        self.begin()?;
         self.wait_long(&mut Some(machine), &missing, &mut ready)
     }
 
@@ -232,11 +261,12 @@ impl Together<'_> {
     ) -> Result<()> {
         let runtime = self.communicator.runtime();
         runtime.counters.collective_waits.add();
-        let (context, activity) = (self.communicator.context(), self.flight.activity());
+        let (context, activity) = (self.communicator.context(), self.flight().activity());
         let _span = runtime.span(What::Call(activity));
         loop {
             let deadline = Some(Instant::now() + LOOK);
-            let (lender, flight) = (self.flight.lender, &mut self.flight);
+            let flight = self.flight();
+            let lender = flight.lender;
             let found = match machine {
                 None => runtime.wait_for_memory(context, activity, deadline, || ready().then_some(()))?,
                 Some(machine) => {
@@ -264,10 +294,12 @@ impl Together<'_> {
 
     /// Nothing has come for long: whether all is well.
     fn look(&mut self, missing: &dyn Fn(usize) -> bool, ready: &mut dyn FnMut() -> bool) -> Result<()> {
-        let mut engine = self.communicator.runtime().lock();
-        let members = self.communicator.inner.members.iter().enumerate();
-        self.flight.absent = members.filter(|(rank, _)| missing(*rank)).map(|(_, world)| *world).collect();
-        if let Err(error) = self.flight.look(&mut engine) {
+        let communicator = self.communicator;
+        let flight = self.flight();
+        let mut engine = communicator.runtime().lock();
+        let members = communicator.inner.members.iter().enumerate();
+        flight.absent = members.filter(|(rank, _)| missing(*rank)).map(|(_, world)| *world).collect();
+        if let Err(error) = flight.look(&mut engine) {
             drop(engine);
             self.communicator.send_off(&error);
             return Err(error);
@@ -288,26 +320,30 @@ impl Together<'_> {
     /// What these ranks of the communicator may wait for has changed: wakes those that sleep.
     ///
     /// # Errors
-    /// When they cannot be woken.
-    pub fn wake(&self, ranks: impl IntoIterator<Item = usize>) -> Result<()> {
-        // A sleeper raises its flag before it looks at its memory for the last time (Dekker's pattern).
-        fence(Ordering::SeqCst);
-        let Some(near) = self.communicator.near() else { return Ok(()) };
-        for rank in ranks.into_iter().filter(|rank| *rank != self.communicator.rank()) {
-            let world = self.communicator.world_rank(rank);
-            if near.place(world).is_some_and(|place| near.segment.sleeping(place).load(Ordering::Relaxed) != 0) {
-                self.communicator.runtime().lock().nudge(world)?;
+    /// When they cannot be woken; [`Error::CallMismatch`] when the calls of ranks were found not to fit together.
+    pub fn wake(&mut self, ranks: impl IntoIterator<Item = usize>) -> Result<()> {
+        let communicator = self.communicator;
+        if let Some(near) = communicator.near() {
+            let mut looks = near.segment.looks();
+            for rank in ranks.into_iter().filter(|rank| *rank != communicator.rank()) {
+                let world = communicator.world_rank(rank);
+                if near.place(world).is_some_and(|place| looks.sleeps(place)) {
+                    communicator.runtime().lock().nudge(world)?;
+                }
             }
         }
-        Ok(())
+        self.begin().map(drop)
     }
 
     /// A rank's call is another one: the error that all ranks get.
     #[must_use]
     pub fn differs(&mut self, rank: usize) -> Error {
+        if let Err(error) = self.begin() {
+            return error;
+        }
         let runtime = self.communicator.runtime();
         let world = self.communicator.world_rank(rank);
-        self.flight.accuse_now(&mut runtime.lock(), world);
+        self.flight().accuse_now(&mut runtime.lock(), world);
         loop {
             // Nothing will be ready: what is waited for is what the others say.
             if let Err(error) = self.wait(|_| false, || false) {
@@ -321,20 +357,26 @@ impl Together<'_> {
     /// # Errors
     /// When a message was found that none of this rank's calls has.
     pub fn done(mut self) -> Result<()> {
+        let number = self.begin()?;
         self.over = true;
         let runtime = self.communicator.runtime();
+        let calls = &self.communicator.inner.calls;
+        let takes_its_turn = number.is_multiple_of(TURN);
+        if self.flight.is_none() && !takes_its_turn {
+            calls.have_met(number);
+            return Ok(());
+        }
         let stray = {
             let mut engine = runtime.lock();
-            // Ranks that meet in memory only would never see what others have sent.
-            if self.flight.takes_its_turn() {
+            if takes_its_turn {
                 engine.progress(&mut NoBuffers)?;
             }
-            self.flight.complete(&engine)
+            calls.complete(&engine, number)
         };
         match stray {
             None => Ok(()),
             Some((number, source)) => {
-                self.flight.accuse(&mut runtime.lock(), number, source);
+                self.flight().accuse(&mut runtime.lock(), number, source);
                 loop {
                     self.wait(|_| false, || false)?;
                 }
@@ -375,8 +417,9 @@ impl Machine for NoMessages {
 
 impl Drop for Together<'_> {
     fn drop(&mut self) {
-        if !self.over {
-            self.flight.give_up(&mut self.communicator.runtime().lock());
+        if !self.over && self.number.is_some() {
+            let communicator = self.communicator;
+            self.flight().give_up(&mut communicator.runtime().lock());
         }
     }
 }

@@ -92,16 +92,23 @@ pub(crate) struct Peer {
     pub(crate) flow: Flow,
     /// Nothing reaches it any more.
     gone: bool,
+    /// It is leaving: it has turned a message away because of that.
+    pub(in crate::engine) leaves: bool,
 }
 
 impl Peer {
     fn new(window: usize) -> Self {
-        Peer { outgoing: VecDeque::new(), held: VecDeque::new(), flow: Flow::new(window), gone: false }
+        Peer { outgoing: VecDeque::new(), held: VecDeque::new(), flow: Flow::new(window), gone: false, leaves: false }
     }
 
     /// Whether nothing reaches it any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone
+    }
+
+    /// Whether a call may have failed because it is gone, or is about to be.
+    pub(in crate::engine) fn is_missed(&self) -> bool {
+        self.gone || self.leaves
     }
 
     /// Whether nothing waits that a new message must not overtake.
@@ -198,7 +205,7 @@ impl Core {
             }
             Kind::ClearToSend => {
                 self.peers[peer].flow.answered().map_err(overdrawn)?;
-                self.clear_to_send(peer, header.id, header.tag);
+                self.clear_to_send(peer, header.id, (header.tag, header.context));
             }
             Kind::Discard => {
                 self.peers[peer].flow.answered().map_err(overdrawn)?;
@@ -216,7 +223,7 @@ impl Core {
             }
             Kind::Data => self.take_piece(peer, header, payload, buffers)?,
             Kind::Revoke => self.hear_revoked(peer, header, buffers)?,
-            Kind::Abandon => self.lose_rest(peer, header.id, header.tag, buffers)?,
+            Kind::Abandon => self.lose_rest(peer, header.id, (header.tag, header.total != 0), buffers)?,
             Kind::Put | Kind::Update | Kind::Get | Kind::Answer => {
                 let mut parcels = Vec::new();
                 self.one_sided.record(peer, header, payload, &mut |header, payload| {

@@ -224,7 +224,8 @@ impl Core {
                 self.fetches.push_back(Fetch { id, peer: envelope.source, sender, offer, done: 0 });
                 return;
             }
-            let reply = Header { id: sender, tag: id, ..Header::new(Kind::ClearToSend) };
+            let context = receive.context;
+            let reply = Header { id: sender, tag: id, context, ..Header::new(Kind::ClearToSend) };
             return self.reply(envelope.source, reply);
         }
         // Nothing of it is wanted, or there is nothing.
@@ -326,7 +327,7 @@ impl Core {
         &mut self,
         peer: usize,
         id: OperationId,
-        sent: u64,
+        (sent, loss): (u64, bool),
         buffers: &mut dyn Buffers,
     ) -> Result<()> {
         let corrupt = |what| Error::Corrupt { peer, what };
@@ -350,7 +351,7 @@ impl Core {
         if missing > 0 {
             self.draining.insert(id, Draining { peer, missing, total: None });
         }
-        self.finish_receive(id, Err(Error::GaveUp { peer }), buffers);
+        self.finish_receive(id, Err(Error::GaveUp { peer, loss }), buffers);
         Ok(())
     }
 

@@ -65,8 +65,8 @@ impl Core {
         may
     }
 
-    /// The receiver is ready for a message that was announced.
-    pub(super) fn clear_to_send(&mut self, peer: usize, id: OperationId, receiver: OperationId) {
+    /// The receive `receiver` of the message space `space` is ready for a message that was announced.
+    pub(super) fn clear_to_send(&mut self, peer: usize, id: OperationId, (receiver, space): (OperationId, u64)) {
         self.release(peer);
         match self.sends.get_mut(&id) {
             Some(send) if send.peer == peer && send.receiver.is_none() && send.done.is_none() => {
@@ -77,8 +77,15 @@ impl Core {
                 send.receiver = Some(receiver);
                 self.enqueue(peer, Outgoing::Pieces(id));
             }
-            _ => self.reply(peer, Header { id: receiver, ..Header::new(Kind::Abandon) }),
+            _ => self.tell_of_end(peer, receiver, space, 0),
         }
+    }
+
+    /// Tells a receive that no more than these bytes of its message come, and whether this rank knows of a loss that may be
+    /// why: then the receiver's call has failed by that loss, too, and not only by what has happened here.
+    fn tell_of_end(&mut self, peer: usize, receiver: OperationId, space: u64, sent: usize) {
+        let total = u64::from(self.knows_of_loss(space));
+        self.reply(peer, Header { id: receiver, tag: sent as u64, total, ..Header::new(Kind::Abandon) });
     }
 
     pub(crate) fn finish_send(&mut self, id: OperationId, result: Result<()>) {
@@ -112,8 +119,8 @@ impl Core {
             // It was counted when it was queued.
             (Stage::Queued, _) => drop(flow.answered()),
             (Stage::Gone, Some(receiver)) => {
-                let news = Header { id: receiver, tag: send.sent as u64, ..Header::new(Kind::Abandon) };
-                self.reply(send.peer, news);
+                let (peer, space, sent) = (send.peer, send.header.context, send.sent);
+                self.tell_of_end(peer, receiver, space, sent);
             }
             // When the receiver asks for it, it will hear that nothing comes.
             (Stage::Gone, None) | (Stage::Held, _) => {}

@@ -123,3 +123,44 @@ fn the_loss_of_a_peer_ends_everything_that_needs_it_and_nothing_else() {
     assert!(matches!(landed(&mut core, heir), Some(Err(Error::PeerFinished { .. }))));
     assert_eq!(core.receives.len(), 0);
 }
+
+/// What this rank tells the receiver of a message that it has announced to `PEER` in `space` and given up, before or after
+/// the receiver has asked for it.
+fn told_of_the_end(core: &mut Core, space: u64, asked_before: bool) -> Header {
+    let header = Header { context: space, ..announcement(100) };
+    let lent = Source::Lent(Lent { call: 5, number: 0 });
+    let id = core.start_send(PEER, header, Path::Pieces, lent);
+    // The announcement goes out.
+    core.peers[PEER].outgoing.clear();
+    core.sends.get_mut(&id).unwrap().stage = Stage::Gone;
+    let ask = Header { id, tag: 77, context: space, ..Header::new(Kind::ClearToSend) };
+    if asked_before {
+        deliver(core, ask, &[], &mut NoBuffers).unwrap();
+    }
+    core.abandon_send(id);
+    if !asked_before {
+        deliver(core, ask, &[], &mut NoBuffers).unwrap();
+    }
+    let mut told = core.peers[PEER].outgoing.iter().filter_map(|outgoing| match outgoing {
+        Outgoing::Record(header) => Some(*header),
+        _ => None,
+    });
+    told.next_back().unwrap()
+}
+
+#[test]
+fn a_sender_that_gives_up_says_whether_it_knows_of_a_loss_in_that_communicator() {
+    let error = Error::PeerFinished { peer: 2, host: "a".into(), operation: "a test" };
+    for asked_before in [true, false] {
+        for space in [CONTEXT, CONTEXT | 1] {
+            let mut core = Core::new(0, 4, WINDOW);
+            core.add_group(CONTEXT, [0, PEER, 2].into(), &mut NoBuffers);
+            let quiet = told_of_the_end(&mut core, space, asked_before);
+            assert_eq!((quiet.kind, quiet.id, quiet.total), (Kind::Abandon as u8, 77, 0), "a time-out, say");
+            core.fail_peer(3, &error, &mut NoBuffers);
+            assert_eq!(told_of_the_end(&mut core, space, asked_before).total, 0, "no member of the communicator");
+            core.fail_peer(2, &error, &mut NoBuffers);
+            assert_eq!(told_of_the_end(&mut core, space, asked_before).total, 1);
+        }
+    }
+}

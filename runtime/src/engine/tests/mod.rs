@@ -161,13 +161,16 @@ fn a_piece_that_nobody_asked_for_is_named() {
 
 #[test]
 fn pieces_that_a_sender_sent_before_it_gave_up_may_come_after_the_news() {
-    let (mut core, mut room) = (Core::new(0, 2, WINDOW), Room { call: 5, bytes: vec![0; 100] });
-    let id = arriving(&mut core, &mut room, 100);
-    deliver(&mut core, piece(id, 0), &[1; 10], &mut room).unwrap();
-    deliver(&mut core, Header { id, tag: 30, ..Header::new(Kind::Abandon) }, &[], &mut room).unwrap();
-    let error = outcome(&mut core, id, &mut room).unwrap().unwrap_err();
-    assert!(matches!(error, Error::GaveUp { peer: PEER }) && error.is_loss(), "{error}");
-    deliver(&mut core, piece(id, 20), &[1; 10], &mut room).unwrap();
-    deliver(&mut core, piece(id, 10), &[1; 10], &mut room).unwrap();
-    assert!(deliver(&mut core, piece(id, 30), &[1; 1], &mut room).is_err());
+    // Because of a loss, or for a reason of its own.
+    for total in [1, 0] {
+        let (mut core, mut room) = (Core::new(0, 2, WINDOW), Room { call: 5, bytes: vec![0; 100] });
+        let id = arriving(&mut core, &mut room, 100);
+        deliver(&mut core, piece(id, 0), &[1; 10], &mut room).unwrap();
+        deliver(&mut core, Header { id, tag: 30, total, ..Header::new(Kind::Abandon) }, &[], &mut room).unwrap();
+        let error = outcome(&mut core, id, &mut room).unwrap().unwrap_err();
+        assert!(matches!(error, Error::GaveUp { peer: PEER, .. }) && error.is_loss() == (total == 1), "{error}");
+        deliver(&mut core, piece(id, 20), &[1; 10], &mut room).unwrap();
+        deliver(&mut core, piece(id, 10), &[1; 10], &mut room).unwrap();
+        assert!(deliver(&mut core, piece(id, 30), &[1; 1], &mut room).is_err());
+    }
 }
