@@ -183,7 +183,7 @@ fn beside_this_program() -> Result<tempfile::TempDir, Failure> {
 }
 
 /// The peers that were asked for; `all` takes those that are there.
-fn chosen(names: &[String], folder: &std::path::Path) -> Result<Vec<Installed>, Failure> {
+fn chosen(names: &[String], folder: &Path) -> Result<Vec<Installed>, Failure> {
     let mut chosen: Vec<Installed> = Vec::new();
     let mut add = |peer: Installed| {
         if chosen.iter().all(|other| other.peer.name != peer.peer.name) {
@@ -250,7 +250,7 @@ fn draw(record: &Record, path: &Path) -> Result<(), Failure> {
     Ok(file::write(path, &plot::svg(record)?)?)
 }
 
-fn show(file: &std::path::Path, json: bool, plot: Option<&PathBuf>) -> Result<ExitCode, Failure> {
+fn show(file: &Path, json: bool, plot: Option<&PathBuf>) -> Result<ExitCode, Failure> {
     let record = archive::load(file)?;
     plot.map_or(Ok(()), |path| draw(&record, path))?;
     if json {
@@ -286,7 +286,7 @@ fn compare(comparison: &Comparison) -> Result<ExitCode, Failure> {
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }
 
-fn list_peers(folder: &std::path::Path) -> Result<ExitCode, Failure> {
+fn list_peers(folder: &Path) -> Result<ExitCode, Failure> {
     for peer in PEERS {
         let state = match peer.find(folder) {
             Ok(_) => "ready".to_owned(),
