@@ -110,6 +110,34 @@ fn under_rsrun_it_is_a_rank_and_prints_its_table() {
 }
 
 #[test]
+fn a_file_that_cannot_be_written_is_found_out_before_anything_is_measured() {
+    let _turn = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let bench = programs().rsrun().with_file_name("rsbench").display().to_string();
+    let tune = |table: &str| {
+        let words = ["-n", "2", "-host", "localhost:2", &bench, "tune", "collectives", "--sizes", "64,4K", "-o", table];
+        run(&mut programs().launch(&words), LIMIT)
+    };
+    let outcome = tune(&path("none/table"));
+    assert_eq!(outcome.code(), 73, "{outcome}");
+    assert!(
+        outcome.stderr.contains("none/table: it cannot be written") && !outcome.stderr.contains("measured"),
+        "{outcome}"
+    );
+    let outcome = tune(&path("table")).succeeded();
+    assert!(outcome.stderr.contains(" shared ") && outcome.stderr.contains("measured"), "{outcome}");
+    let table = fs::read_to_string(path("table")).expect("it is there");
+    assert!(
+        table.contains("rule all_reduce ranks=2 groups=1 bytes=0..64 ") && table.contains(" bytes=4097.. "),
+        "{table}"
+    );
+    let outcome = rsbench(&[&["latency", "--plot", &path("none/plot.svg")], &SHORT[..]].concat());
+    assert_eq!(outcome.code(), 73, "{outcome}");
+    assert!(!outcome.stdout.contains("latency"), "{outcome}");
+}
+
+#[test]
 fn records_are_kept_shown_drawn_and_compared() {
     let _turn = alone();
     let folder = tempfile::tempdir().expect("a folder");
