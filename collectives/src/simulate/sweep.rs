@@ -93,6 +93,7 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
     let mut found = Sweep::default();
     let mut budget = BUDGET;
     let mut seen: Vec<(&str, Vec<Schedule>)> = Vec::new();
+    let mut flat: Vec<(&str, usize)> = Vec::new();
     let (mut allowed, mut forbidden): (Vec<&str>, Vec<(&'static str, Restriction)>) = (Vec::new(), Vec::new());
     for Setting { group, above, leaders, chunk } in settings(question, fixed, fabric) {
         let groups = divided(question, group, above);
@@ -122,6 +123,12 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
             if let Some(segment) = fixed.segment {
                 parameters.segment = (segment / ELEMENT).max(1);
             }
+            // What knows no groups is the same whatever they are; to build it only to see that takes long where it is large.
+            let one = (algorithm.name, parameters.segment);
+            if is_flat && flat.contains(&one) {
+                continue;
+            }
+            flat.extend(is_flat.then_some(one));
             let shape = Shape { rank: 0, size: ranks, root: 0, elements, groups: &groups, parameters };
             let bytes = |most: usize| most.min(elements.max(1)) * ELEMENT;
             let (chunk, segment) = (bytes(parameters.chunk), bytes(parameters.segment));
