@@ -276,18 +276,11 @@ fn hear<P: Port, T: for<'a> Deserialize<'a>>(port: &mut P, from: usize) -> Resul
 mod tests {
     use super::*;
     use crate::port::own::Own;
+    use crate::record::samples;
 
     fn floor(pattern: Pattern, transport: Transport, bytes: usize) -> Option<Floor> {
-        let plan = Plan {
-            pattern,
-            sizes: vec![bytes],
-            rounds: 10,
-            warm_up: 1,
-            seconds: 1.0,
-            window: 4,
-            check: false,
-            transport: Some(transport),
-        };
+        let plan =
+            Plan { pattern, sizes: vec![bytes], rounds: 10, window: 4, transport: Some(transport), ..samples::plan() };
         let mut of_ranks = spmd::local::run(2, |world| {
             let mut port = Own::new(world.communicator());
             let mut floors = Floors::arrange(&mut port, &plan, [2, 2]).expect("two threads find each other");
