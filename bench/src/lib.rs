@@ -10,6 +10,7 @@
 pub mod archive;
 pub mod driver;
 pub mod experiment;
+pub mod file;
 pub mod floors;
 pub mod hosts;
 pub mod measure;

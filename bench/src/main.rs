@@ -11,16 +11,16 @@ use cli::{Arguments, Command, Comparison, Options, Tuning};
 use progress::Progress;
 use rsbench::hosts::Hosts;
 use rsbench::measure::{Plan, Transport};
-use rsbench::output;
 use rsbench::peers::{self, Installed, PEERS};
 use rsbench::port::{Failure, own::Own};
 use rsbench::rank::{Event, Library};
 use rsbench::record::{Record, Run, SCHEMA};
 use rsbench::report::{plot, text};
 use rsbench::{archive, driver};
+use rsbench::{file, output};
 use spmd::config::keys::TRANSPORT_ALLOW;
 use spmd::prelude::*;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -46,6 +46,9 @@ fn main() -> ExitCode {
 /// A rank of a job that is tuned.
 fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
     let world = World::init()?;
+    if world.rank() == 0 {
+        file::check(&tuning.output)?;
+    }
     let (sizes, rounds) = tuning.plan();
     let Some(found) = rsbench::tune::collectives(&world.communicator(), &sizes, rounds)? else {
         return Ok(ExitCode::SUCCESS);
@@ -54,7 +57,7 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
     let text = format!("# rsbench tune collectives, {} ranks\n{}", world.communicator().size(), found.table);
     match &tuning.output {
         None => output::text(text)?,
-        Some(path) => std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?,
+        Some(path) => file::write(path, &text)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -63,7 +66,7 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
 fn as_rank_of_driver(plan: &str) -> Result<ExitCode, Failure> {
     let plan: Plan =
         serde_json::from_str(plan).map_err(|error| format!("rank takes a plan from rsbench itself: {error}"))?;
-    if let Some(run) = measure(plan, |_, _| {})? {
+    if let Some(run) = measure(plan, None, |_, _| {})? {
         output::line(format_args!("{}{}", rsbench::MARKER, serde_json::to_string(&run)?))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -83,7 +86,7 @@ fn as_rank(plan: Plan, options: &Options) -> Result<ExitCode, Failure> {
             shown = output::text(text);
         }
     };
-    let run = measure(plan.clone(), |plan, event| match event {
+    let run = measure(plan.clone(), options.plot.as_ref(), |plan, event| match event {
         Event::Begun(run) if table => show(text::head(plan, run)),
         Event::Size(bytes) => progress.show(&rsbench::sizes::text(bytes)),
         Event::Row(row) => {
@@ -105,8 +108,16 @@ fn as_rank(plan: Plan, options: &Options) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(mut plan: Plan, mut tell: impl FnMut(&Plan, Event<'_>)) -> Result<Option<Run>, Failure> {
+/// `plot`: what rank 0 is to draw afterwards.
+fn measure(
+    mut plan: Plan,
+    plot: Option<&PathBuf>,
+    mut tell: impl FnMut(&Plan, Event<'_>),
+) -> Result<Option<Run>, Failure> {
     let world = World::init()?;
+    if world.rank() == 0 {
+        file::check(plot)?;
+    }
     let snapshot = world.snapshot();
     if !snapshot.get(TRANSPORT_ALLOW).contains("shm") {
         plan.transport = Some(Transport::Tcp);
@@ -125,6 +136,7 @@ fn measure(mut plan: Plan, mut tell: impl FnMut(&Plan, Event<'_>)) -> Result<Opt
 fn drive(plan: Plan, options: &Options) -> Result<ExitCode, Failure> {
     let ranks = options.ranks.unwrap_or(2);
     rsbench::patterns::fits(plan.pattern, ranks)?;
+    file::check(&options.plot)?;
     let folder = options.peers_folder.clone().unwrap_or_else(peers::default_folder);
     let peers = chosen(&options.peers, &folder)?;
     let time = now();
@@ -171,7 +183,7 @@ fn beside_this_program() -> Result<tempfile::TempDir, Failure> {
 }
 
 /// The peers that were asked for; `all` takes those that are there.
-fn chosen(names: &[String], folder: &std::path::Path) -> Result<Vec<Installed>, Failure> {
+fn chosen(names: &[String], folder: &Path) -> Result<Vec<Installed>, Failure> {
     let mut chosen: Vec<Installed> = Vec::new();
     let mut add = |peer: Installed| {
         if chosen.iter().all(|other| other.peer.name != peer.peer.name) {
@@ -234,11 +246,11 @@ fn keep(record: &Record, options: &Options, folder: Option<PathBuf>) -> Result<(
     Ok(())
 }
 
-fn draw(record: &Record, path: &PathBuf) -> Result<(), Failure> {
-    std::fs::write(path, plot::svg(record)?).map_err(|error| format!("{}: {error}", path.display()).into())
+fn draw(record: &Record, path: &Path) -> Result<(), Failure> {
+    Ok(file::write(path, &plot::svg(record)?)?)
 }
 
-fn show(file: &std::path::Path, json: bool, plot: Option<&PathBuf>) -> Result<ExitCode, Failure> {
+fn show(file: &Path, json: bool, plot: Option<&PathBuf>) -> Result<ExitCode, Failure> {
     let record = archive::load(file)?;
     plot.map_or(Ok(()), |path| draw(&record, path))?;
     if json {
@@ -274,7 +286,7 @@ fn compare(comparison: &Comparison) -> Result<ExitCode, Failure> {
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }
 
-fn list_peers(folder: &std::path::Path) -> Result<ExitCode, Failure> {
+fn list_peers(folder: &Path) -> Result<ExitCode, Failure> {
     for peer in PEERS {
         let state = match peer.find(folder) {
             Ok(_) => "ready".to_owned(),

@@ -237,20 +237,8 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::samples::plan;
     use proptest::prelude::*;
-
-    fn plan() -> Plan {
-        Plan {
-            pattern: Pattern::Latency,
-            sizes: vec![8],
-            rounds: 1000,
-            warm_up: 100,
-            seconds: 0.5,
-            window: 64,
-            check: false,
-            transport: None,
-        }
-    }
 
     #[test]
     fn percentiles_are_measured_values_and_the_worst_is_the_far_end() {

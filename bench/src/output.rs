@@ -3,6 +3,7 @@
 //! A reader may go before everything is written (`rsbench peers | head -1`): that ends a program without a word, as it
 //! ends any other, and after what the program has to take away or to keep. The macros of the standard library panic there.
 
+use crate::file::CannotWrite;
 use crate::port::Failure;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write, stderr, stdout};
@@ -49,6 +50,6 @@ pub fn end(name: &str, done: Result<ExitCode, Failure>) -> ExitCode {
             return ExitCode::from(READER_GONE);
         }
         note(format_args!("{name}: {failure}"));
-        ExitCode::FAILURE
+        if failure.is::<CannotWrite>() { ExitCode::from(CannotWrite::EXIT) } else { ExitCode::FAILURE }
     })
 }

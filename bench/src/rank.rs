@@ -127,19 +127,12 @@ fn allowed_processors() -> String {
 mod tests {
     use super::*;
     use crate::port::own::Own;
+    use crate::record::samples;
 
     #[test]
     fn rank_0_gets_a_row_a_size_and_is_told_as_it_goes() {
-        let plan = Plan {
-            pattern: Pattern::Bandwidth,
-            sizes: vec![0, 1024],
-            rounds: 5,
-            warm_up: 1,
-            seconds: 5.0,
-            window: 4,
-            check: false,
-            transport: None,
-        };
+        let (pattern, sizes) = (Pattern::Bandwidth, vec![0, 1024]);
+        let plan = Plan { pattern, sizes, rounds: 5, warm_up: 1, seconds: 5.0, window: 4, ..samples::plan() };
         let runs = spmd::local::run(2, |world| {
             let mut told = Vec::new();
             let library = Library { name: "rsrun".into(), ..Library::default() };

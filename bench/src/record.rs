@@ -131,17 +131,21 @@ pub(crate) mod samples {
                 caches: vec!["0-1".into()],
                 domains: vec!["0-1".into()],
             },
-            plan: Plan {
-                pattern: Pattern::Latency,
-                sizes: vec![8],
-                rounds: 1000,
-                warm_up: 100,
-                seconds: 0.5,
-                window: 64,
-                check: false,
-                transport: None,
-            },
+            plan: plan(),
             runs: runs.collect(),
+        }
+    }
+
+    pub(crate) fn plan() -> Plan {
+        Plan {
+            pattern: Pattern::Latency,
+            sizes: vec![8],
+            rounds: 1000,
+            warm_up: 100,
+            seconds: 0.5,
+            window: 64,
+            check: false,
+            transport: None,
         }
     }
 

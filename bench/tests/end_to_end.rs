@@ -16,7 +16,7 @@ const SHORT: [&str; 7] = ["--rounds", "5", "--warm-up", "1", "--seconds", "5", "
 
 fn programs() -> &'static Programs {
     static PROGRAMS: OnceLock<Programs> = OnceLock::new();
-    PROGRAMS.get_or_init(|| Programs::build(&["--package", "rsbench", "--bins"]))
+    PROGRAMS.get_or_init(|| Programs::build(&["--bin", "rsbench", "--bin", "two-hop", "--bin", "start"]))
 }
 
 /// One job at a time: ranks that wait use up the processors that another job needs.
@@ -110,6 +110,34 @@ fn under_rsrun_it_is_a_rank_and_prints_its_table() {
 }
 
 #[test]
+fn a_file_that_cannot_be_written_is_found_out_before_anything_is_measured() {
+    let _turn = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let bench = programs().rsrun().with_file_name("rsbench").display().to_string();
+    let tune = |table: &str| {
+        let words = ["-n", "2", "-host", "localhost:2", &bench, "tune", "collectives", "--sizes", "64,4K", "-o", table];
+        run(&mut programs().launch(&words), LIMIT)
+    };
+    let outcome = tune(&path("none/table"));
+    assert_eq!(outcome.code(), 73, "{outcome}");
+    assert!(
+        outcome.stderr.contains("none/table: it cannot be written") && !outcome.stderr.contains("measured"),
+        "{outcome}"
+    );
+    let outcome = tune(&path("table")).succeeded();
+    assert!(outcome.stderr.contains(" shared ") && outcome.stderr.contains("measured"), "{outcome}");
+    let table = fs::read_to_string(path("table")).expect("it is there");
+    assert!(
+        table.contains("rule all_reduce ranks=2 groups=1 bytes=0..64 ") && table.contains(" bytes=4097.. "),
+        "{table}"
+    );
+    let outcome = rsbench(&[&["latency", "--plot", &path("none/plot.svg")], &SHORT[..]].concat());
+    assert_eq!(outcome.code(), 73, "{outcome}");
+    assert!(!outcome.stdout.contains("latency"), "{outcome}");
+}
+
+#[test]
 fn records_are_kept_shown_drawn_and_compared() {
     let _turn = alone();
     let folder = tempfile::tempdir().expect("a folder");
@@ -166,9 +194,10 @@ fn records_are_kept_shown_drawn_and_compared() {
 fn the_other_programs_end_without_a_word_too_when_nobody_reads() {
     let _turn = alone();
     let folder = tempfile::tempdir().expect("a folder");
-    // --show writes the record.
+    // One in which nothing was measured yet, so that there is nothing to simulate.
     let record = folder.path().join("record.json");
-    fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/two-hop.json"), &record).expect("copied");
+    let nothing = rsbench::experiment::record::Record::default();
+    fs::write(&record, nothing.to_text().expect("JSON")).expect("written");
     let record = record.display().to_string();
     for (program, words) in
         [("two-hop", &["--show", "--record", &record][..]), ("start", &["--ranks", "1", "--runs", "1"])]

@@ -103,7 +103,6 @@ pub(crate) struct Plans {
 }
 
 /// How a blocking call is done.
-#[derive(Clone, Debug)]
 pub(crate) enum Way<'a> {
     /// In memory that all ranks share.
     Shared(&'a Shared),

@@ -123,3 +123,24 @@ fn ranks_whose_lengths_take_different_ways_by_a_rule_all_get_an_error() {
         assert!(text.contains("all_reduce of 4096 u8") && text.contains("all_reduce of 16 u8"), "{text}");
     }
 }
+
+#[test]
+fn leaders_are_told_as_many_as_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ways.json");
+    let cluster = Cluster::new(5)
+        .set("collectives.group_size", "3")
+        .set("collectives.leaders", "64")
+        .set("collectives.all_reduce", "two_hop")
+        .set("collectives.reduce", "two_hop")
+        .set("report.explain", file.to_str().unwrap());
+    let done = cluster.run(|world| {
+        let comm = world.communicator();
+        comm.all_reduce(&mut [1_u8; 9], Sum).unwrap();
+        comm.reduce(&[1_u8; 9], Sum, 0).unwrap();
+    });
+    done.unwrap();
+    let said: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    // Groups of three and of two ranks; a reduction has one leader a group.
+    assert_eq!([0, 1].map(|entry| said["collectives"][entry]["leaders"].as_u64()), [Some(2), Some(1)], "{said:#}");
+}

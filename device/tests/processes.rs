@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(240);
 
 #[test]
 fn requests_reach_another_process_over_shared_memory_and_over_tcp() {
-    let programs = Programs::build(&["--package", "spmd-device", "--example", "proxy_on_host"]);
+    let programs = Programs::build(&["--example", "proxy_on_host"]);
     let example = programs.example("proxy_on_host").display().to_string();
     for (ranks, transport) in [("1", "shm"), ("2", "shm"), ("2", "tcp")] {
         let allow = format!("transport.allow={transport}");
@@ -30,7 +30,7 @@ fn requests_reach_another_process_over_shared_memory_and_over_tcp() {
 
 #[test]
 fn a_rank_that_dies_raises_the_alarm_of_those_that_wait_without_a_call_of_the_runtime() {
-    let programs = Programs::build(&["--package", "spmd-device", "--example", "loss_on_host"]);
+    let programs = Programs::build(&["--example", "loss_on_host"]);
     let example = programs.example("loss_on_host").display().to_string();
     for transport in ["shm,tcp", "tcp"] {
         let allow = format!("transport.allow={transport}");

@@ -11,11 +11,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What `cargo build` needs to build `rsrun` and the examples, and nothing that only their tests need.
-#[rustfmt::skip]
+/// What `cargo build` needs to build `rsrun` and the examples, and nothing that only their tests need. The whole workspace
+/// is chosen, because cargo builds crates once more for every other choice of packages that wants other features of them.
 pub const BUILD: &[&str] = &[
-    "build", "--package", "rsrun", "--package", "spmd-examples", "--bin", "rsrun", "--example", "hello", "--example",
-    "pingpong", "--example", "train", "--example", "halo",
+    "build",
+    "--workspace",
+    "--bin",
+    "rsrun",
+    "--example",
+    "hello",
+    "--example",
+    "pingpong",
+    "--example",
+    "train",
+    "--example",
+    "halo",
 ];
 
 /// Where the programs were built.

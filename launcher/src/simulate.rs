@@ -1,11 +1,13 @@
 //! `rsrun simulate`: asks the simulator of the collectives and shows what it found. Starts no ranks.
 
-use crate::cli::SimulateOptions;
+use crate::cli::{Grouping, SimulateOptions};
 use crate::exit::{ExitCode, Failure};
-use spmd_collectives::algorithms::Collective;
+use crate::job::Destination;
+use spmd_collectives::algorithms::{Collective, Restriction};
 use spmd_collectives::simulate::sweep::{Fixed, Question, Sweep, Way, sweep};
 use spmd_collectives::simulate::{Fabric, Outcome, Racks};
 use std::fmt::Write as _;
+use std::path::Path;
 
 /// What `rsrun simulate` prints.
 ///
@@ -23,6 +25,16 @@ pub fn run(options: &SimulateOptions) -> Result<String, Failure> {
         return Err(usage(format!("--algorithm {name}: {collective} has {}", names(&mut algorithms()))));
     }
     let size = |number: u32| number as usize;
+    possible(options).map_err(usage)?;
+    if options.algorithm.as_deref() == shared_by_all(options, collective) && options.algorithm.is_some() {
+        return Err(usage(format!("nothing to simulate: {}", not_simulated(options, collective))));
+    }
+    let plot = options.plot.as_deref().map(|path| (path, Destination::find(path)));
+    let cannot = |path: &Path, error| {
+        Failure::new(ExitCode::Directory, format!("--plot {}: it cannot be written: {error}", path.display()))
+    };
+    let plot = plot.map(|(path, found)| found.map(|place| (path, place)).map_err(|error| cannot(path, error)));
+    let plot = plot.transpose()?;
     let question =
         Question { collective, ranks: size(options.ranks), width: size(options.group), bytes: options.bytes };
     let fixed = Fixed {
@@ -36,16 +48,58 @@ pub fn run(options: &SimulateOptions) -> Result<String, Failure> {
     let found = sweep(&question, &fixed, &fabric(options)).map_err(|error| usage(error.to_string()))?;
     if found.ways.is_empty() {
         let why = match found.left_out.is_empty() {
-            true => "the algorithm may not be used among such groups",
-            false => "its schedules are too large to be simulated: fewer ranks, or larger chunks",
+            true => forbidden(options, &found),
+            false => "the schedules are too large to be simulated: fewer ranks, or larger chunks".into(),
         };
         return Err(usage(format!("nothing to simulate: {why}")));
     }
-    if let Some(path) = &options.plot {
-        let written = std::fs::write(path, svg(&found));
-        written.map_err(|error| Failure::new(ExitCode::Data, format!("--plot {}: {error}", path.display())))?;
+    if let Some((path, place)) = plot {
+        place.write(svg(&found).as_bytes()).map_err(|error| cannot(path, error))?;
     }
-    Ok(if options.json { json(options, &found) } else { text(options, &found) })
+    Ok(if options.json { json(options, collective, &found) } else { text(options, collective, &found) })
+}
+
+/// Groups that cannot be.
+fn possible(options: &SimulateOptions) -> Result<(), String> {
+    let (Some(Grouping { ranks, above }), all) = (options.grouping, options.ranks as usize) else { return Ok(()) };
+    if ranks > all {
+        return Err(format!("--grouping {ranks}: there are {all} ranks; write 1 to {all}"));
+    }
+    match above.filter(|above| *above > 1 && ranks.saturating_mul(*above) >= all) {
+        Some(above) => Err(format!(
+            "--grouping {ranks},{above}: one larger group would have all {all} ranks, which is no level: write fewer, or \
+             {ranks},1 for none"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The algorithm in memory that all ranks share, where there is one and all ranks are on one host.
+fn shared_by_all(options: &SimulateOptions, collective: Collective) -> Option<&'static str> {
+    let mut all = collective.algorithms().iter();
+    let shared = all.find(|algorithm| algorithm.restrictions.contains(&Restriction::SharedMemory))?;
+    (options.ranks <= options.group).then_some(shared.name)
+}
+
+/// What the simulator does not know of ranks on one host.
+fn not_simulated(options: &SimulateOptions, collective: Collective) -> String {
+    let Some(name) = shared_by_all(options, collective) else { return String::new() };
+    let ranks = options.ranks;
+    let measure = match collective {
+        Collective::Barrier => format!("rsbench barrier -n {ranks} measures it"),
+        _ => format!("rsrun -n {ranks} rsbench tune collectives measures it beside those that do"),
+    };
+    format!("{name}, which calls that block on one host take by themselves, sends no messages; {measure}")
+}
+
+/// Why no algorithm may be used.
+fn forbidden(options: &SimulateOptions, found: &Sweep) -> String {
+    let ranks = options.ranks;
+    let of = options.grouping.map_or_else(String::new, |grouping| format!(" in groups of {}", grouping.ranks));
+    let one = |(name, restriction): &(&str, Restriction)| {
+        format!("{name}: {restriction}, which is not so of {ranks} ranks{of}, {} a host", options.group)
+    };
+    found.forbidden.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 fn fabric(options: &SimulateOptions) -> Fabric {
@@ -99,9 +153,9 @@ fn groups(way: &Way) -> String {
     if way.above > 1 { format!("{},{}", way.group, way.above) } else { way.group.to_string() }
 }
 
-fn text(options: &SimulateOptions, found: &Sweep) -> String {
-    let SimulateOptions { ranks, group, collective, .. } = options;
-    let has_data = collective != Collective::Barrier.name();
+fn text(options: &SimulateOptions, collective: Collective, found: &Sweep) -> String {
+    let SimulateOptions { ranks, group, .. } = options;
+    let has_data = collective != Collective::Barrier;
     let of = if has_data { format!(" of {} a rank", chunk(options.bytes)) } else { String::new() };
     let mut text = format!(
         "{collective}{}: {ranks} ranks, {group} a host; model, not measured\n\n\
@@ -146,10 +200,13 @@ fn text(options: &SimulateOptions, found: &Sweep) -> String {
     if !left_out.is_empty() {
         let _ = writeln!(text, "left out, as too large to be simulated in some settings: {}", left_out.join(", "));
     }
+    if shared_by_all(options, collective).is_some() {
+        let _ = writeln!(text, "not simulated: {}", not_simulated(options, collective));
+    }
     text
 }
 
-fn json(options: &SimulateOptions, found: &Sweep) -> String {
+fn json(options: &SimulateOptions, collective: Collective, found: &Sweep) -> String {
     let way = |way: &Way| {
         serde_json::json!({
             "algorithm": way.algorithm, "group": way.group, "above": way.above, "leaders": way.leaders, "chunk_bytes": way.chunk,
@@ -170,6 +227,7 @@ fn json(options: &SimulateOptions, found: &Sweep) -> String {
     let all = serde_json::json!({
         "collective": options.collective, "ranks": options.ranks, "ranks_a_host": options.group, "bytes": options.bytes,
         "ways": ways.collect::<Vec<_>>(), "left_out": found.left_out.iter().map(way).collect::<Vec<_>>(),
+        "not_simulated": shared_by_all(options, collective).into_iter().collect::<Vec<_>>(),
     });
     format!("{all:#}\n")
 }
@@ -202,4 +260,81 @@ fn svg(found: &Sweep) -> String {
         );
     }
     text + "</svg>\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    fn simulated(words: &[&str]) -> Result<String, Failure> {
+        run(&SimulateOptions::parse_from([&["simulate", "--bytes", "4KiB"], words].concat()))
+    }
+
+    #[test]
+    fn what_cannot_be_simulated_is_refused_with_the_reason() {
+        for (words, says) in [
+            ("--ranks 16 --algorithm two_hop --grouping 1", "two_hop: there must be several groups"),
+            (
+                "--ranks 16 --group 4 --grouping 3 --algorithm two_hop_shared",
+                "of each group must be on one host and may",
+            ),
+            (
+                "--ranks 6 --collective all_gather --algorithm recursive_doubling",
+                "a power of two, which is not so of 6 ranks",
+            ),
+            ("--ranks 16 --grouping 17", "--grouping 17: there are 16 ranks"),
+            ("--ranks 16 --group 4 --grouping 4,4", "--grouping 4,4: one larger group would have all 16 ranks"),
+            (
+                "--ranks 16 --algorithm shared",
+                "shared: all ranks must be on one host and may share memory, which is not so of 16",
+            ),
+            (
+                "--ranks 8 --algorithm shared",
+                "shared, which calls that block on one host take by themselves, sends no messages",
+            ),
+            ("--ranks 2000 --algorithm linear --collective all_to_all", "too large to be simulated"),
+        ] {
+            let failure = simulated(&words.split(' ').collect::<Vec<_>>()).unwrap_err();
+            assert!(failure.exit == ExitCode::Usage && failure.message.contains(says), "{words}: {}", failure.message);
+        }
+    }
+
+    #[test]
+    fn ranks_on_one_host_are_told_what_is_not_simulated() {
+        let text = simulated(&["--ranks", "8"]).unwrap();
+        assert!(text.contains("not simulated: shared, ") && text.ends_with("beside those that do\n"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&simulated(&["--ranks", "8", "--json"]).unwrap()).unwrap();
+        assert_eq!(json["not_simulated"], serde_json::json!(["shared"]));
+        let json: serde_json::Value = serde_json::from_str(&simulated(&["--ranks", "9", "--json"]).unwrap()).unwrap();
+        assert_eq!(json["not_simulated"], serde_json::json!([]));
+        let gather = simulated(&["--ranks", "8", "--collective", "all_gather"]).unwrap();
+        assert!(!gather.contains("not simulated"), "{gather}");
+    }
+
+    #[test]
+    fn leaders_are_shown_as_many_as_there_are() {
+        let words = ["--ranks", "16", "--group", "4", "--leaders", "64", "--json"];
+        let json: serde_json::Value = serde_json::from_str(&simulated(&words).unwrap()).unwrap();
+        for way in json["ways"].as_array().unwrap() {
+            let name = way["algorithm"].as_str().unwrap();
+            let group = way["group"].as_u64().unwrap();
+            let most = if name.starts_with("two_hop") { group } else { 1 };
+            assert_eq!(way["leaders"], most, "{way}");
+        }
+    }
+
+    #[test]
+    fn a_plot_that_cannot_be_drawn_is_found_out_first_and_one_that_can_is_drawn() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, wrong) = (folder.path().join("plot.svg"), folder.path().join("none/plot.svg"));
+        // Too much to be simulated within the time of a test.
+        let words = ["--ranks", "4096", "--bytes", "64MiB", "--plot", wrong.to_str().unwrap()];
+        let begun = std::time::Instant::now();
+        let failure = run(&SimulateOptions::parse_from([&["simulate"], &words[..]].concat())).unwrap_err();
+        assert_eq!((failure.exit, begun.elapsed().as_secs()), (ExitCode::Directory, 0), "{}", failure.message);
+        simulated(&["--ranks", "16", "--plot", file.to_str().unwrap()]).unwrap();
+        assert!(std::fs::read_to_string(&file).unwrap().starts_with("<svg"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
 }

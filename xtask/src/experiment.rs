@@ -15,6 +15,10 @@ fn hosts() -> Up {
 }
 
 pub(crate) fn run(options: &[String]) -> Result<()> {
+    if options.iter().any(|option| option == "--show") {
+        let reason = "--show needs no hosts: target/release/two-hop --show --record docs/two-hop.json";
+        return Err(XtaskError::Usage(reason.into()));
+    }
     setup::run()?;
     let interrupts = Interrupts::catch()?;
     say!("experiment: building rsrun and the measuring program");

@@ -36,8 +36,7 @@ const STEPS: &[Step] = &[
     Step { name: "format", about: "source text is formatted", plan: format },
     Step { name: "clippy", about: "no warning in any target", plan: clippy },
     Step { name: "docs", about: "the documentation builds, its links lead somewhere", plan: docs },
-    Step { name: "tests", about: "unit, property and documentation tests of libraries and launcher", plan: tests },
-    Step { name: "examples", about: "each example alone and under rsrun", plan: examples },
+    Step { name: "tests", about: "unit, property and documentation tests; each example alone and under rsrun", plan: tests },
     Step { name: "mpi", about: "the same programs under Open MPI give the same results", plan: mpi },
     Step { name: "loom", about: "lock-free code under every interleaving of threads", plan: loom },
     Step { name: "address-sanitizer", about: "the runtime's tests with memory errors detected (nightly)", plan: address_sanitizer },
@@ -167,20 +166,17 @@ fn docs() -> Plan {
     run_all([doc])
 }
 
+/// As with every command here and in tests that builds for the host, packages are chosen by `--workspace`: cargo joins the
+/// features that the chosen packages want of a crate, so that each other choice would build most of them once more.
 fn tests() -> Plan {
-    run_all([cargo(&["test", "--workspace", "--exclude", "spmd-examples", "--exclude", "spmd-lab"])])
-}
-
-fn examples() -> Plan {
-    run_all([cargo(&["test", "--package", "spmd-examples"])])
+    run_all([cargo(&["test", "--workspace", "--exclude", "spmd-lab"])])
 }
 
 fn mpi() -> Plan {
     if !has_program("mpirun") || !has_program("mpicc") {
         return Plan::LeftOut("no mpirun or no mpicc on this machine".into());
     }
-    let test = |package: &str| cargo(&["test", "--package", package, "--features", "mpi", "--test", "mpi"]);
-    run_all([test("spmd-examples"), test("rsbench")])
+    run_all([cargo(&["test", "--workspace", "--features", "spmd-examples/mpi,rsbench/mpi", "--test", "mpi"])])
 }
 
 fn loom() -> Plan {

@@ -11,9 +11,9 @@ use rsbench::experiment::constants::{self, Measured};
 use rsbench::experiment::record::{Collective, Record};
 use rsbench::experiment::{calibrate, predict, report};
 use rsbench::hosts::Hosts;
-use rsbench::output;
 use rsbench::port::Failure;
 use rsbench::sizes;
+use rsbench::{file, output};
 use spmd::prelude::*;
 use spmd_collectives::compress::{Compressed, TopK};
 use spmd_collectives::prelude::*;
@@ -70,10 +70,13 @@ struct Options {
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 
-    /// Measure nothing; show the record, and keep it with what the simulator says now
-    #[arg(long, requires = "record")]
+    /// Measure nothing; show the record, and keep it with what the simulator says now. Takes --record and --plot alone
+    #[arg(long, requires = "record", conflicts_with_all = MEASURING)]
     show: bool,
 }
+
+/// Options for measuring.
+const MEASURING: [&str; 9] = ["hostfile", "width", "queue", "quick", "sizes", "turns", "rounds", "only", "limit"];
 
 /// What a rank of ours and one of an MPI writes in front of a time: collective, bytes, seconds.
 const MARKER: &str = "two-hop:";
@@ -121,6 +124,7 @@ fn run() -> Result<(), Failure> {
         Some(path) if options.show => return Err(format!("{}: there is no such record", path.display()).into()),
         _ => Record::default(),
     };
+    file::check(options.record.iter().chain(&options.plot))?;
     if let (Some(file), false) = (&options.hostfile, options.show) {
         // Beside this program, which every host must see anyway.
         let own = std::env::current_exe()?;
@@ -134,7 +138,7 @@ fn run() -> Result<(), Failure> {
     predict::all(&mut record);
     keep(&options, &record)?;
     if let Some(path) = &options.plot {
-        std::fs::write(path, report::svg(&record)?).map_err(|error| format!("{}: {error}", path.display()))?;
+        file::write(path, &report::svg(&record)?)?;
     }
     output::line(format_args!(
         "{} hosts of {} ranks; ms, in brackets how many times as long as two hops, pipelined",
@@ -288,8 +292,7 @@ fn measure(options: &Options, own: &Path, folder: &Path, hosts: &Hosts, record: 
 
 fn keep(options: &Options, record: &Record) -> Result<(), Failure> {
     let Some(path) = &options.record else { return Ok(()) };
-    let text = record.to_text()?;
-    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()).into())
+    Ok(file::write(path, &record.to_text()?)?)
 }
 
 /// What starts ranks.
@@ -419,4 +422,23 @@ fn output(limit: u64, command: Vec<OsString>) -> Result<(String, Option<String>)
     let last: Vec<&str> = errors.lines().rev().filter(|line| !line.trim().is_empty()).take(5).collect();
     let reason = last.into_iter().rev().collect::<Vec<_>>().join("\n    ");
     Ok((said, Some(format!("{}; {limit} s at most\n    {reason}", output.status))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn to_show_a_record_takes_no_options_that_it_would_ignore() {
+        let parse = |words: &[&str]| Options::try_parse_from([&["two-hop", "--record", "r.json"], words].concat());
+        assert!(parse(&["--show"]).is_ok() && parse(&["--show", "--plot", "p.svg"]).is_ok());
+        for [option, value] in
+            [["--hostfile", "hosts"], ["--turns", "2"], ["--sizes", "4M"], ["--only", "flat"], ["--limit", "9"]]
+        {
+            let error = parse(&["--show", option, value]).unwrap_err().to_string();
+            assert!(error.contains("--show") && error.contains(option), "{error}");
+            assert!(option == "--hostfile" || parse(&["--hostfile", "hosts", option, value]).is_ok());
+        }
+        assert!(Options::try_parse_from(["two-hop", "--show"]).unwrap_err().to_string().contains("--record"));
+    }
 }

@@ -61,9 +61,11 @@ impl Host {
 
 /// What the last rank answers.
 #[derive(Debug, Serialize, Deserialize)]
-struct Answer {
-    memory: Result<(), String>,
-    socket: Result<(), String>,
+enum Answer {
+    /// A host of theirs has more ranks than processors: nothing was tried.
+    Crowded,
+    /// What came of joining the first rank, each way.
+    Tried { memory: Result<(), String>, socket: Result<(), String> },
 }
 
 /// The first and the last rank, joined without the library. Empty on other ranks.
@@ -190,8 +192,6 @@ fn told_by_last<P: Port>(port: &mut P, last: usize, mine: f64) -> Result<f64, Fa
     Ok(f64::from_le_bytes(bytes))
 }
 
-const CROWDED: &str = "more ranks than processors";
-
 fn invite<P: Port>(port: &mut P, last: usize, area: usize, beside: [usize; 2]) -> Result<Floors, Failure> {
     let crowded = beside[0] > processors();
     let mut notes = Vec::new();
@@ -212,14 +212,13 @@ fn invite<P: Port>(port: &mut P, last: usize, area: usize, beside: [usize; 2]) -
         token,
     };
     say(port, last, &invitation)?;
-    let answer: Answer = hear(port, last)?;
-    if crowded || answer.memory.as_ref().err().is_some_and(|reason| reason == CROWDED) {
-        return Ok(Floors { notes: vec![format!("no floors: {CROWDED}")], ..Floors::default() });
-    }
-    if let Err(reason) = &answer.memory {
+    let Answer::Tried { memory, socket } = hear(port, last)? else {
+        return Ok(Floors { notes: vec!["no floors: more ranks than processors".into()], ..Floors::default() });
+    };
+    if let Err(reason) = &memory {
         notes.push(format!("no floors between cores: {reason}"));
     }
-    let line = match (answer.socket, listener) {
+    let line = match (socket, listener) {
         (Ok(()), Some(listener)) => Some(Line::accept(&listener, token)?),
         (Err(reason), _) => {
             notes.push(format!("no bare socket: {reason}"));
@@ -227,15 +226,14 @@ fn invite<P: Port>(port: &mut P, last: usize, area: usize, beside: [usize; 2]) -
         }
         _ => None,
     };
-    let cores = shared.filter(|_| answer.memory.is_ok()).map(|shared| Cores::new(shared, true));
+    let cores = shared.filter(|_| memory.is_ok()).map(|shared| Cores::new(shared, true));
     Ok(Floors { cores, line, notes, transport: None })
 }
 
 fn accept<P: Port>(port: &mut P, area: usize) -> Result<Floors, Failure> {
     let invitation: Invitation = hear(port, 0)?;
     if invitation.crowded || invitation.beside_last > processors() {
-        let no = || Err(CROWDED.to_owned());
-        say(port, 0, &Answer { memory: no(), socket: no() })?;
+        say(port, 0, &Answer::Crowded)?;
         return Ok(Floors::default());
     }
     let own = Host::own();
@@ -253,7 +251,8 @@ fn accept<P: Port>(port: &mut P, area: usize) -> Result<Floors, Failure> {
     let addresses = if near { vec![Ipv4Addr::LOCALHOST.into()] } else { invitation.addresses };
     let line = Line::connect(&addresses, invitation.port, invitation.token).map_err(|error| error.to_string());
     let as_answer = |error: Option<&String>| error.map_or(Ok(()), |error| Err(error.clone()));
-    say(port, 0, &Answer { memory: as_answer(memory.as_ref().err()), socket: as_answer(line.as_ref().err()) })?;
+    let tried = Answer::Tried { memory: as_answer(memory.as_ref().err()), socket: as_answer(line.as_ref().err()) };
+    say(port, 0, &tried)?;
     let cores = memory.ok().map(|shared| Cores::new(shared, false));
     Ok(Floors { cores, line: line.ok(), ..Floors::default() })
 }
@@ -277,18 +276,11 @@ fn hear<P: Port, T: for<'a> Deserialize<'a>>(port: &mut P, from: usize) -> Resul
 mod tests {
     use super::*;
     use crate::port::own::Own;
+    use crate::record::samples;
 
     fn floor(pattern: Pattern, transport: Transport, bytes: usize) -> Option<Floor> {
-        let plan = Plan {
-            pattern,
-            sizes: vec![bytes],
-            rounds: 10,
-            warm_up: 1,
-            seconds: 1.0,
-            window: 4,
-            check: false,
-            transport: Some(transport),
-        };
+        let plan =
+            Plan { pattern, sizes: vec![bytes], rounds: 10, window: 4, transport: Some(transport), ..samples::plan() };
         let mut of_ranks = spmd::local::run(2, |world| {
             let mut port = Own::new(world.communicator());
             let mut floors = Floors::arrange(&mut port, &plan, [2, 2]).expect("two threads find each other");

@@ -128,14 +128,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         cost: |model, load| in_memory::stages(model, load, cheapest_between).cost(load.bytes),
         build: in_memory::build,
     },
-    Algorithm {
-        name: in_memory::SHARED,
-        restrictions: &[Restriction::SharedMemory],
-        source: in_memory::SHARED_SOURCE,
-        pieces: whole,
-        cost: |_, load| in_memory::cost_of_all(load, true),
-        build: in_memory::build,
-    },
+    in_memory::COMBINED_BY_ALL,
 ];
 
 /// Among leaders that are no group of others.

@@ -52,14 +52,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         cost: |model, load| in_memory::stages(model, load, |model, load| load.rounds * model.message(0.0)).cost(0.0),
         build: in_memory::build,
     },
-    Algorithm {
-        name: in_memory::SHARED,
-        restrictions: &[Restriction::SharedMemory],
-        source: in_memory::SHARED_SOURCE,
-        pieces: whole,
-        cost: |_, load| in_memory::cost_of_all(load, false),
-        build: in_memory::build,
-    },
+    in_memory::MOVED_BY_ALL,
 ];
 
 /// Everyone reports to its parent once its children have; the root's answer goes back the same way.

@@ -103,14 +103,7 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         },
         build: in_memory::build,
     },
-    Algorithm {
-        name: in_memory::SHARED,
-        restrictions: &[Restriction::SharedMemory],
-        source: in_memory::SHARED_SOURCE,
-        pieces: whole,
-        cost: |_, load| in_memory::cost_of_all(load, false),
-        build: in_memory::build,
-    },
+    in_memory::MOVED_BY_ALL,
 ];
 
 fn tree_cost(model: &Model, load: &Load<'_>) -> f64 {

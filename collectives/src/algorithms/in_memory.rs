@@ -5,7 +5,7 @@
 //! the checker. Between the groups leaders follow the schedule of one of the other algorithms.
 
 use super::broadcast::segments;
-use super::{Algorithm, Collective, Load, Pieces, Pipeline, Shape};
+use super::{Algorithm, Collective, Load, Pieces, Pipeline, Restriction, Shape, whole};
 use crate::price::Model;
 use crate::schedule::{Schedule, ScheduleError};
 
@@ -14,13 +14,23 @@ pub(crate) const NAME: &str = "two_hop_shared";
 /// The form in which all ranks share memory.
 pub(crate) const SHARED: &str = "shared";
 
-pub(super) const SHARED_SOURCE: &str =
-    "Jain et al.: Framework for scalable intra-node collective operations using shared memory, 2018";
+/// The form in which all ranks share memory, of collectives that move data.
+pub(super) const MOVED_BY_ALL: Algorithm = Algorithm {
+    name: SHARED,
+    restrictions: &[Restriction::SharedMemory],
+    source: "Jain et al.: Framework for scalable intra-node collective operations using shared memory, 2018",
+    pieces: whole,
+    cost: |_, load| cost_of_all(load, false),
+    build,
+};
+
+/// The same of collectives that combine it.
+pub(super) const COMBINED_BY_ALL: Algorithm = Algorithm { cost: |_, load| cost_of_all(load, true), ..MOVED_BY_ALL };
 
 /// Everybody's data into memory, combined out of it, each rank its block, and the result out of it. An estimate: a signal in
 /// memory costs what a message inside a host does. It is told, and decides nothing: where all ranks share memory this form is
 /// taken unless a rule or a key says something else.
-pub(super) fn cost_of_all(load: &Load<'_>, combines: bool) -> f64 {
+fn cost_of_all(load: &Load<'_>, combines: bool) -> f64 {
     let others = if combines { (load.size - 1.0) / load.size } else { 0.0 };
     2.0 * load.inside.message(load.bytes) + load.inside.reduction(others * load.bytes)
 }

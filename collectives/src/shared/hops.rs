@@ -15,6 +15,7 @@ use crate::compose::Blocks;
 use crate::operators::Op;
 use crate::schedule::{Side, Slice};
 use spmd::element::Element;
+use spmd::memory::copy_elements;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -213,8 +214,8 @@ impl<M: RoomMemory, T: Element> Call<'_, M, T> {
             let own = self.division.share(position, part.len());
             if own.len() < part.len() {
                 room.write(self.given_at(step), part.len(), |given: &mut [T]| {
-                    given[..own.start].copy_from_slice(&part[..own.start]);
-                    given[own.end..].copy_from_slice(&part[own.end..]);
+                    copy_elements(&part[..own.start], &mut given[..own.start]);
+                    copy_elements(&part[own.end..], &mut given[own.end..]);
                 });
             }
         }
@@ -275,7 +276,7 @@ impl<M: RoomMemory, T: Element> Call<'_, M, T> {
             let piece = start..start + value.len();
             for rank in 0..self.hops.size {
                 let mut add = |theirs: &[T]| match rank {
-                    0 => value.copy_from_slice(theirs),
+                    0 => copy_elements(theirs, value),
                     _ => op.apply(value, theirs, Side::Right),
                 };
                 match rank == position {
@@ -291,7 +292,7 @@ impl<M: RoomMemory, T: Element> Call<'_, M, T> {
     fn publish<C: Company>(&self, company: &mut C, index: usize, share: &[T]) -> Result<(), C::Error> {
         if self.hops.size > 1 {
             let place = self.published_at(self.step(index));
-            self.hops.room.write(place, share.len(), |published: &mut [T]| published.copy_from_slice(share));
+            self.hops.room.write(place, share.len(), |published: &mut [T]| copy_elements(share, published));
         }
         self.is_out(company, index)
     }
@@ -329,7 +330,7 @@ impl<M: RoomMemory, T: Element> Call<'_, M, T> {
                     match leader == hops.position {
                         true => chunk[share].copy_from_slice(own),
                         false => hops.room.read(leader, self.published_at(step), share.len(), |published| {
-                            chunk[share.clone()].copy_from_slice(published);
+                            copy_elements(published, &mut chunk[share.clone()]);
                         }),
                     }
                 }

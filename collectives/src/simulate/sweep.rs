@@ -28,7 +28,8 @@ pub struct Way {
     pub group: usize,
     /// Groups of a larger group; 1: groups are in no larger ones.
     pub above: usize,
-    /// Leaders of a group.
+    /// Leaders of a group, as many as there are: no more than the smallest one has ranks, and one where an algorithm has no
+    /// several.
     pub leaders: usize,
     /// Bytes of a chunk at most.
     pub chunk: usize,
@@ -60,6 +61,8 @@ pub struct Sweep {
     pub ways: Vec<(Way, Outcome)>,
     /// Those with more steps than there was room for.
     pub left_out: Vec<Way>,
+    /// The algorithms that may not be used in any setting that was tried, and what forbids it in the first one.
+    pub forbidden: Vec<(&'static str, Restriction)>,
 }
 
 /// Elements have four bytes.
@@ -90,6 +93,8 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
     let mut found = Sweep::default();
     let mut budget = BUDGET;
     let mut seen: Vec<(&str, Vec<Schedule>)> = Vec::new();
+    let mut flat: Vec<(&str, usize)> = Vec::new();
+    let (mut allowed, mut forbidden): (Vec<&str>, Vec<(&'static str, Restriction)>) = (Vec::new(), Vec::new());
     for Setting { group, above, leaders, chunk } in settings(question, fixed, fabric) {
         let groups = divided(question, group, above);
         if above > 1 && groups.above().is_none() {
@@ -98,12 +103,19 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
         let groups = if width % group == 0 { groups.with_memory() } else { groups };
         let algorithms = collective.algorithms().iter();
         for algorithm in algorithms.filter(|algorithm| fixed.algorithm.is_none_or(|name| name == algorithm.name)) {
-            // Of levels above only the algorithms in two hops make use.
-            let is_flat = !algorithm.restrictions.contains(&Restriction::TwoLevels);
-            if algorithm.forbidden(&groups, true).is_some() || is_flat && above > 1 && fixed.above.is_none() {
+            if let Some(restriction) = algorithm.forbidden(&groups, true) {
+                forbidden.push((algorithm.name, restriction));
                 continue;
             }
-            let mut parameters = Parameters { leaders, ..algorithm.parameters(&network, &groups, elements, ELEMENT) };
+            allowed.push(algorithm.name);
+            // Of levels above only the algorithms in two hops make use.
+            let is_flat = !algorithm.restrictions.contains(&Restriction::TwoLevels);
+            if is_flat && above > 1 && fixed.above.is_none() {
+                continue;
+            }
+            let parameters = algorithm.parameters(&network, &groups, elements, ELEMENT);
+            let mut parameters = Parameters { leaders, ..parameters }.led(collective, algorithm, &groups);
+            let leaders = parameters.leaders;
             if let Some(chunk) = chunk {
                 parameters.chunk = (chunk / ELEMENT).max(1);
                 parameters.segment = parameters.segment.min(parameters.chunk);
@@ -111,6 +123,12 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
             if let Some(segment) = fixed.segment {
                 parameters.segment = (segment / ELEMENT).max(1);
             }
+            // What knows no groups is the same whatever they are; to build it only to see that takes long where it is large.
+            let one = (algorithm.name, parameters.segment);
+            if is_flat && flat.contains(&one) {
+                continue;
+            }
+            flat.extend(is_flat.then_some(one));
             let shape = Shape { rank: 0, size: ranks, root: 0, elements, groups: &groups, parameters };
             let bytes = |most: usize| most.min(elements.max(1)) * ELEMENT;
             let (chunk, segment) = (bytes(parameters.chunk), bytes(parameters.segment));
@@ -146,6 +164,11 @@ pub fn sweep(question: &Question, fixed: &Fixed<'_>, fabric: &Fabric) -> Result<
             let outcome = simulate(&schedules, ELEMENT, fabric, &hosts);
             let outcome = outcome.unwrap_or_else(|| unreachable!("{way:?} never ends, which the checker excludes"));
             found.ways.push((way, outcome));
+        }
+    }
+    for (name, restriction) in forbidden {
+        if !allowed.contains(&name) && found.forbidden.iter().all(|(other, _)| *other != name) {
+            found.forbidden.push((name, restriction));
         }
     }
     found.ways.sort_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));

@@ -5,6 +5,8 @@
 
 mod bad_input;
 mod cluster;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod kills;
 mod network;
 mod repeats;
@@ -13,8 +15,7 @@ mod strays;
 mod tree;
 
 use cluster::Cluster;
-use libtest_mimic::{Arguments, Failed, Trial};
-use std::panic::AssertUnwindSafe;
+use libtest_mimic::{Failed, Trial};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
@@ -22,14 +23,7 @@ use std::sync::{Arc, OnceLock};
 type Test = (&'static str, fn(&Cluster));
 
 fn main() -> ExitCode {
-    // The message is shown at the end with the test's name; here the place is enough.
-    std::panic::set_hook(Box::new(|panic| {
-        if let Some(place) = panic.location() {
-            eprint!("({place}) ");
-        }
-    }));
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
+    let arguments = harness::arguments();
     let rights = spmd_lab::netns::check_rights();
     if let Err(error) = &rights {
         eprintln!("the cluster tests are ignored: {error}\nrun them with: sudo cargo xtask test lab");
@@ -51,16 +45,13 @@ fn main() -> ExitCode {
 }
 
 fn run(test: fn(&Cluster), shared: &OnceLock<Cluster>) -> Result<(), Failed> {
-    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
+    let result = harness::run(|| {
         let cluster = shared.get_or_init(Cluster::up);
         test(cluster);
         cluster.expect_nothing_left();
-    }));
-    outcome.map_err(|panic| {
-        if let Some(cluster) = shared.get() {
-            cluster.clear();
-        }
-        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        Failed::from(text.unwrap_or("the test panicked"))
-    })
+    });
+    if let (Err(_), Some(cluster)) = (&result, shared.get()) {
+        cluster.clear();
+    }
+    result
 }

@@ -1,11 +1,12 @@
 //! Machines with RDMA: what is promised of them, shown on one that is brought up once for all tests.
 
+#[path = "../harness/mod.rs"]
+mod harness;
 mod machines;
 mod rdma;
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use spmd_lab::vm::{self, Lab, Plan};
-use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
@@ -14,14 +15,7 @@ use std::sync::{Arc, OnceLock};
 type Test = (&'static str, fn(&Lab));
 
 fn main() -> ExitCode {
-    // The message is shown at the end with the test's name; here the place is enough.
-    std::panic::set_hook(Box::new(|panic| {
-        if let Some(place) = panic.location() {
-            eprint!("({place}) ");
-        }
-    }));
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
+    let arguments = harness::arguments();
     let possible = vm::check();
     if let Err(error) = &possible {
         eprintln!("the tests on machines are ignored: {error}");
@@ -46,13 +40,7 @@ fn main() -> ExitCode {
 }
 
 fn run(test: fn(&Lab), shared: &OnceLock<Lab>) -> Result<(), Failed> {
-    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        test(shared.get_or_init(|| vm::up(&plan()).unwrap_or_else(|error| panic!("{error}")).0));
-    }));
-    outcome.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        Failed::from(text.unwrap_or("the test panicked"))
-    })
+    harness::run(|| test(shared.get_or_init(|| vm::up(&plan()).unwrap_or_else(|error| panic!("{error}")).0)))
 }
 
 /// The lab of these tests. It ends with them, however they end.

@@ -168,7 +168,8 @@ fn long_cut(lab: &Lab) {
 /// A program of tests of the runtime, built now.
 fn tests(name: &str) -> String {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["test", "--package", "spmd", "--test", name, "--no-run"]).current_dir(root());
+    // The whole workspace for the sake of features: what is built already is built with those.
+    cargo.args(["test", "--workspace", "--test", name, "--no-run"]).current_dir(root());
     if !cfg!(debug_assertions) {
         // As this program was built: an emulated machine takes minutes for what is not optimized.
         cargo.arg("--release");

@@ -17,7 +17,7 @@ pub use apps::{AppLine, AppOptions};
 pub use insight::InsightOptions;
 pub use placement::{PlacementOptions, Topo};
 pub use ranges::Ranges;
-pub use simulate::SimulateOptions;
+pub use simulate::{Grouping, SimulateOptions};
 
 use crate::exit::{ExitCode, Failure};
 use crate::job::lines::Tag;
@@ -287,7 +287,7 @@ pub fn parse(words: Vec<OsString>) -> Result<Invocation, Failure> {
 
 /// `rsrun simulate …`.
 fn simulate(words: Vec<OsString>) -> Result<Invocation, Failure> {
-    let command = SimulateOptions::command();
+    let command = SimulateOptions::command_line();
     let split = words::split(&command, words);
     if let Some(extra) = split.program.first() {
         return Err(usage(format!("unexpected `{}` after simulate (see rsrun simulate --help)", extra.display())));

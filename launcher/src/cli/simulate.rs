@@ -1,6 +1,6 @@
 //! `rsrun simulate`: its options.
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use spmd_collectives::simulate::{Machine, Work};
 use std::path::PathBuf;
 
@@ -60,7 +60,7 @@ pub struct SimulateOptions {
     pub overhead: f64,
 
     /// Packets of 1,514 bytes that wait at a port of a switch before some are lost; without it none are
-    #[arg(long, value_name = "PACKETS")]
+    #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(0..))]
     pub queue: Option<u32>,
 
     /// What passes a link at once after it has been idle: a token bucket
@@ -160,7 +160,20 @@ fn quantity(text: &str, units: &[(&str, f64)], example: &str) -> Result<f64, Str
         (Ok(number), Some((_, factor))) if number * factor >= 0.0 && (number * factor).is_finite() => {
             Ok(number * factor)
         }
+        _ if text.starts_with('-') => Err(format!("must not be below 0, for example {example}")),
         _ => Err(format!("write a number and a unit, for example {example}")),
+    }
+}
+
+impl SimulateOptions {
+    /// The options, of which those that are quantities take a minus, too: so that it is they that say what is wrong.
+    pub(super) fn command_line() -> clap::Command {
+        SimulateOptions::command().mut_args(|arg| {
+            let names = ["NAME", "FILE"].map(Some);
+            let name = arg.get_value_names().and_then(|names| names.first()).map(|name| &**name);
+            let takes = arg.get_action().takes_values() && !names.contains(&name);
+            if takes { arg.allow_hyphen_values(true) } else { arg }
+        })
     }
 }
 
@@ -197,16 +210,31 @@ fn memory(text: &str) -> Result<f64, String> {
     positive(quantity(text, BYTES, "200GB")?, "what memory carries")
 }
 
+/// What the words of `--machine` are, in order.
+const COSTS: [&str; 7] = [
+    "the number of processors",
+    "what a message within a host takes",
+    "the time of a byte within a host",
+    "what a message between hosts takes",
+    "the time of a byte between hosts",
+    "the time to reduce a byte",
+    "the time to give a processor to another rank",
+];
+
 /// Processors, and six times.
 fn machine(text: &str) -> Result<Machine, String> {
     let words: Vec<&str> = text.split(',').collect();
-    let [processors, times @ ..] = words.as_slice() else { return Err("nothing".into()) };
-    let processors =
-        processors.parse().ok().filter(|number| *number > 0).ok_or("the first is a number of processors")?;
-    let times = times.iter().map(|word| time(word)).collect::<Result<Vec<f64>, String>>()?;
-    let [message, byte, between, between_byte, reduced, turn] = times[..] else {
-        return Err("a number and six times, for example 2,5us,0.2ns,40us,1ns,0.1ns,10us".into());
+    let Ok(words): Result<[&str; 7], _> = words.try_into() else {
+        let what = COSTS.join(", ");
+        return Err(format!("write seven words: {what}; for example 2,5us,0.2ns,40us,1ns,0.1ns,10us"));
     };
+    let processors = words[0].parse().ok().filter(|number| *number > 0);
+    let processors = processors.ok_or_else(|| format!("{}, '{}': write a whole number above 0", COSTS[0], words[0]))?;
+    let mut seconds = [0.0; 7];
+    for ((word, what), place) in words.into_iter().zip(COSTS).zip(&mut seconds).skip(1) {
+        *place = time(word).map_err(|reason| format!("{what}, '{word}': {reason}"))?;
+    }
+    let [_, message, byte, between, between_byte, reduced, turn] = seconds;
     Ok(Machine {
         processors,
         inside: Work { message, byte },
@@ -253,10 +281,36 @@ mod tests {
         assert!(some_bytes("0").is_err() && some_bytes("1KiB") == Ok(1024));
         let costs = machine("2,20us,0.2ns,40us,1ns,0.1ns,10us").expect("seven words");
         assert_eq!((costs.processors, costs.inside.message > 19e-6, costs.turn > 9e-6), (2, true, true));
-        assert!(machine("2,20us").is_err() && machine("0,1us,1ns,1us,1ns,1ns,1us").is_err());
+        for (text, says) in [
+            ("2,20us", "write seven words: the number of processors, what a message"),
+            ("0,1us,1ns,1us,1ns,1ns,1us", "the number of processors, '0': write a whole number above 0"),
+            ("-2,1us,1ns,1us,1ns,1ns,1us", "the number of processors, '-2'"),
+            ("2,-5us,1ns,1us,1ns,1ns,1us", "what a message within a host takes, '-5us': must not be below 0"),
+            ("2,1us,1ns,1us,1ns,1ns,10", "to give a processor to another rank, '10': write a number and a unit"),
+        ] {
+            let error = machine(text).expect_err(text);
+            assert!(error.contains(says), "{error}");
+        }
         assert_eq!(grouping("8"), Ok(Grouping { ranks: 8, above: None }));
         assert_eq!(grouping("8,4"), Ok(Grouping { ranks: 8, above: Some(4) }));
         assert!(["", "8,", "0", "8,0", "8,4,2", "x"].into_iter().all(|text| grouping(text).is_err()));
+        let parse = |words: &[&str]| {
+            let words = [&["simulate", "--ranks", "16"], words].concat();
+            SimulateOptions::command_line().try_get_matches_from(words).map_err(|error| error.to_string())
+        };
+        for (option, value, says) in [
+            ("--latency", "-5us", "must not be below 0, for example 20us"),
+            ("--group", "-1", "-1 is not in 1..=4096"),
+            ("--queue", "-3", "-3 is not in 0..=4294967295"),
+            ("--oversubscription", "-1", "a factor of 1 or more"),
+            ("--grouping", "-8,4", "numbers above 0"),
+            ("--machine", "-2,1us,1ns,1us,1ns,1ns,1us", "the number of processors, '-2'"),
+        ] {
+            let error = parse(&[option, value]).expect_err(option);
+            assert!(error.contains(says) && error.contains(option), "{error}");
+        }
+        assert!(parse(&["--plot", "--json"]).is_err(), "no file of this name");
+        assert!(parse(&["--latency", "5us", "--json"]).is_ok());
         assert!(bytes("9TB").is_err() && time("5").is_err() && memory("0").is_err() && factor("0.5").is_err());
     }
 }

@@ -17,3 +17,5 @@ mod stdin;
 pub mod supervise;
 mod watch;
 mod wishes;
+
+pub(crate) use status::Destination;

@@ -61,25 +61,13 @@ impl Status {
 
     /// Writes it so that nobody ever reads half of it.
     pub(super) fn write(&self, to: &Destination, failure: Option<&Failure>) -> io::Result<()> {
-        let text = serde_json::to_string_pretty(&self.json(failure))? + "\n";
-        match to {
-            Destination::File { file, temporary } => {
-                let written = create(temporary, text.as_bytes()).and_then(|()| std::fs::rename(temporary, file));
-                if written.is_err() {
-                    let _ = std::fs::remove_file(temporary);
-                }
-                written
-            }
-            Destination::Stream(file) => {
-                std::fs::OpenOptions::new().append(true).open(file)?.write_all(text.as_bytes())
-            }
-        }
+        to.write((serde_json::to_string_pretty(&self.json(failure))? + "\n").as_bytes())
     }
 }
 
-/// Where it is written to.
+/// Where something is written to at the end.
 #[derive(Debug)]
-pub(super) enum Destination {
+pub(crate) enum Destination {
     /// A file that is replaced as a whole: written under another name beside it first.
     File { file: PathBuf, temporary: PathBuf },
     /// A terminal, a pipe or a device: nothing that could be replaced.
@@ -92,7 +80,7 @@ impl Destination {
     ///
     /// # Errors
     /// When it cannot.
-    pub(super) fn find(file: &Path) -> io::Result<Self> {
+    pub(crate) fn find(file: &Path) -> io::Result<Self> {
         let file = match std::fs::canonicalize(file) {
             Ok(file) => {
                 let kind = std::fs::metadata(&file)?.file_type();
@@ -116,6 +104,20 @@ impl Destination {
         create(&temporary, b"")?;
         std::fs::remove_file(&temporary)?;
         Ok(Self::File { file, temporary })
+    }
+
+    /// Writes to it, all or nothing where it is a file.
+    pub(crate) fn write(&self, content: &[u8]) -> io::Result<()> {
+        match self {
+            Self::File { file, temporary } => {
+                let written = create(temporary, content).and_then(|()| std::fs::rename(temporary, file));
+                if written.is_err() {
+                    let _ = std::fs::remove_file(temporary);
+                }
+                written
+            }
+            Self::Stream(file) => std::fs::OpenOptions::new().append(true).open(file)?.write_all(content),
+        }
     }
 }
 

@@ -122,7 +122,8 @@ pub fn fake_agent() -> PathBuf {
 pub fn example_program(name: &str) -> PathBuf {
     let folder = Path::new(binary()).parent().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "rsrun", "--example", name]);
+    // The whole workspace, as in `cargo xtask test`: another choice of packages would build most crates once more.
+    cargo.args(["build", "--quiet", "--workspace", "--example", name]);
     if folder.ends_with("release") {
         cargo.arg("--release");
     }
