@@ -16,7 +16,7 @@ pub(crate) fn has(collective: Collective) -> bool {
 }
 
 /// Larger data goes in chunks of at most this many bytes, so that they stay in caches; fewer where many ranks have one each.
-const CHUNK: usize = 128 << 10;
+const CHUNK: usize = 256 << 10;
 const CHUNKS_OF_ALL: usize = 8 << 20;
 
 /// What a communicator keeps for them.

@@ -445,11 +445,11 @@ impl<M: RoomMemory> Memory<M> {
     }
 
     /// Copies the combined blocks out, without that of rank `own`.
-    pub(super) fn copy_out<T: Element>(&self, step: Step, chunk: &mut [T], own: usize) {
+    pub(super) fn copy_out<T: Element>(&self, step: Step, chunk: &mut [T], own: usize, stores: Stores) {
         for rank in (0..self.size).filter(|rank| *rank != own) {
             let range = self.block(chunk.len(), rank);
-            self.room
-                .read(rank, self.block_at(step), range.len(), |block| copy_elements(block, &mut chunk[range.clone()]));
+            let result = &mut chunk[range.clone()];
+            self.room.read(rank, self.block_at(step), range.len(), |block| publish(stores, block, result));
         }
     }
 
@@ -459,7 +459,7 @@ impl<M: RoomMemory> Memory<M> {
     }
 }
 
-/// Copies to where others will read it.
+/// Copies to where others will read it, or this rank later.
 fn publish<T: Element>(stores: Stores, from: &[T], to: &mut [T]) {
     match stores {
         Stores::IntoCache => copy_elements(from, to),

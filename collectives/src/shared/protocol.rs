@@ -43,11 +43,14 @@ pub(super) struct Counts {
     meetings: u64,
     in_trees: u64,
     chunks: u64,
-    /// For [`Way::Exchange`] and [`Way::Chunks`].
+    /// For [`Way::Exchange`] and [`Way::Chunks`], on rank 0.
     learnt: [Learnt; 2],
+    /// For what is copied out to a large result, on each rank.
+    of_results: Learnt,
+    results: Stores,
 }
 
-/// What rank 0 knows about the stores of a way.
+/// What is known about the stores of a way.
 #[derive(Debug, Default)]
 struct Learnt {
     chooser: Chooser,
@@ -56,10 +59,30 @@ struct Learnt {
     times: u32,
 }
 
+impl Learnt {
+    /// So many bytes, written with these stores, took so long to be written, and to be read and combined: how the next are to be
+    /// written, if that says anything.
+    fn learn(&mut self, bytes: usize, stores: Stores, (written, read): (Duration, Duration)) -> Option<Stores> {
+        let Learnt { chooser, stores: last, times } = self;
+        *times = if stores == *last { times.saturating_add(1) } else { 0 };
+        *last = stores;
+        if *times < SETTLING {
+            return None;
+        }
+        chooser.sample(Task::Write, Sample::new(stores, bytes, written));
+        chooser.sample(Task::Read, Sample::new(stores, bytes, read));
+        Some(chooser.advice(stores, bytes.min(COUNTED)))
+    }
+}
+
 /// So often the caches are not yet what other stores make them, and another rank may write the other way.
 const SETTLING: u32 = 3;
 /// A chunk counts for so many bytes, so that several decide.
 const COUNTED: usize = 16 << 10;
+
+/// A result of so many bytes does not stay in the cache of a processor, and does not push others' chunks out of it if it is written
+/// past it.
+const LARGE: usize = 2 << 20;
 
 /// What a call reads and writes.
 pub(super) enum Data<'a, T> {
@@ -171,18 +194,24 @@ impl<M: RoomMemory> Meetings<M> {
 
     /// So many bytes, written with these stores, took so long to be written, and to be read and combined.
     fn learn(&self, counts: &mut Counts, way: Way, bytes: usize, stores: Stores, times: Option<(Duration, Duration)>) {
-        let Some((written, read)) = times else { return };
-        let Learnt { chooser, stores: last, times } = &mut counts.learnt[way as usize - 1];
-        *times = if stores == *last { times.saturating_add(1) } else { 0 };
-        *last = stores;
-        if *times < SETTLING {
-            return;
-        }
-        chooser.sample(Task::Write, Sample::new(stores, bytes, written));
-        chooser.sample(Task::Read, Sample::new(stores, bytes, read));
-        let advice = chooser.advice(stores, bytes.min(COUNTED));
-        if advice != stores {
+        let advice = times.and_then(|times| counts.learnt[way as usize - 1].learn(bytes, stores, times));
+        if let Some(advice) = advice.filter(|advice| *advice != stores) {
             self.memory.advise(way, advice);
+        }
+    }
+
+    /// Copies the combined blocks of a chunk to a part of the result. A large one is written as was found to be faster: it
+    /// pushes itself out of the cache, and what is written past it need not be fetched before.
+    fn copy_out<T: Element>(&self, counts: &mut Counts, step: Step, part: &mut [T], is_large: bool) {
+        if !is_large || self.memory.shares_processors() {
+            return self.memory.copy_out(step, part, self.rank, Stores::IntoCache);
+        }
+        let (bytes, stores, watch) = (size_of_val(part), counts.results, Instant::now());
+        self.memory.copy_out(step, part, self.rank, stores);
+        // What is little takes long for its bytes.
+        if 2 * bytes > self.chunk {
+            let times = (watch.elapsed(), Duration::ZERO);
+            counts.results = counts.of_results.learn(bytes, stores, times).unwrap_or(stores);
         }
     }
 
@@ -296,6 +325,7 @@ impl<M: RoomMemory> Meetings<M> {
         let step = |index: usize| Step(first + 1 + index as u64);
         let skips = data.reads_its_own();
         let bytes = range(0).len() * size_of::<T>();
+        let is_large = length * size_of::<T>() >= LARGE;
         let stores = self.memory.stores(Way::Chunks, bytes);
         let tells = data.tells_of_stores();
         let watch = self.watch(bytes).filter(|_| tells);
@@ -324,7 +354,7 @@ impl<M: RoomMemory> Meetings<M> {
                     self.memory.combine_in_place(now, &mut both[range(index)], stores, op);
                     self.signal(company, now, Self::COMBINED)?;
                     self.wait(calls, company, || self.memory.all(now, Self::COMBINED))?;
-                    self.memory.copy_out(now, &mut both[range(index)], self.rank);
+                    self.copy_out(counts, now, &mut both[range(index)], is_large);
                 }
                 (Data::To(own, result), Some(op)) => {
                     let mut result = result.as_mut().map(|result| &mut result[range(index)]);
@@ -332,7 +362,7 @@ impl<M: RoomMemory> Meetings<M> {
                     self.signal(company, now, Self::COMBINED)?;
                     self.wait(calls, company, || self.memory.all(now, Self::COMBINED))?;
                     if let Some(result) = result {
-                        self.memory.copy_out(now, result, self.rank);
+                        self.copy_out(counts, now, result, is_large);
                     }
                 }
                 (Data::From(root, data), _) => {
