@@ -28,7 +28,7 @@ pub fn line(line: impl Display) -> Result<(), Failure> {
 /// Writes a text that has its ends of lines.
 ///
 /// # Errors
-/// As [`line`].
+/// As [`line()`].
 pub fn text(text: impl Display) -> Result<(), Failure> {
     let mut out = stdout().lock();
     write!(out, "{text}").and_then(|()| out.flush()).map_err(|error| match error.kind() {

@@ -180,9 +180,10 @@ mod tests {
 
     #[test]
     fn another_protocol_is_refused_with_both_versions() {
-        let mut stream = AgentStream::new("cafe");
-        let error = stream.push(b"RSRUN-AGENT cafe 9 7.8.9\n", &mut Vec::new()).unwrap_err().to_string();
-        assert!(error.contains("7.8.9") && error.contains("protocol 9"), "{error}");
+        let (mut stream, other) = (AgentStream::new("cafe"), PROTOCOL + 1);
+        let hello = format!("RSRUN-AGENT cafe {other} 7.8.9\n");
+        let error = stream.push(hello.as_bytes(), &mut Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("7.8.9") && error.contains(&format!("protocol {other}")), "{error}");
         assert!(
             error.contains(env!("CARGO_PKG_VERSION")) && error.contains(&format!("protocol {PROTOCOL}")),
             "{error}"
