@@ -148,6 +148,11 @@ fn bottleneck(outcome: &Outcome) -> String {
     format!("{part} {:.0} %{lost}", share * 100.0)
 }
 
+/// The bytes of a piece; none where it is all of them.
+fn part(bytes: usize, all: usize) -> Option<String> {
+    (bytes < all).then(|| chunk(bytes))
+}
+
 /// Ranks of a group, and how many of these a larger one has.
 fn groups(way: &Way) -> String {
     if way.above > 1 { format!("{},{}", way.group, way.above) } else { way.group.to_string() }
@@ -162,6 +167,7 @@ fn text(options: &SimulateOptions, collective: Collective, found: &Sweep) -> Str
          {:>10}  {:<20} {:>6} {:>8} {:>10} {:>10}  busiest\n",
         of, "ms", "algorithm", "group", "leaders", "chunk", "segment"
     );
+    let whole = || "-".to_owned();
     let longest = found.ways.iter().take(options.show).map(|(_, outcome)| outcome.seconds).fold(0.0, f64::max);
     for (way, outcome) in found.ways.iter().take(options.show) {
         let Way { algorithm, leaders, chunk: bytes, segment, .. } = way;
@@ -172,8 +178,8 @@ fn text(options: &SimulateOptions, collective: Collective, found: &Sweep) -> Str
             text,
             "{:>10}  {algorithm:<20} {group:>6} {leaders:>8} {:>10} {:>10}  {:<44} {bar}",
             milliseconds(outcome.seconds),
-            chunk(*bytes),
-            chunk(*segment),
+            part(*bytes, options.bytes).unwrap_or_else(whole),
+            part(*segment, options.bytes).unwrap_or_else(whole),
             bottleneck(outcome)
         );
     }
@@ -183,14 +189,14 @@ fn text(options: &SimulateOptions, collective: Collective, found: &Sweep) -> Str
     let (best, outcome) = &found.ways[0];
     let _ = writeln!(
         text,
-        "\nbest: {} in groups of {}{}, {} leader{}, chunks of {}, segments of {}: {} ms",
+        "\nbest: {} in groups of {}{}, {} leader{}{}{}: {} ms",
         best.algorithm,
         best.group,
         if best.above > 1 { format!(" in larger ones of {}", best.above) } else { String::new() },
         best.leaders,
         if best.leaders == 1 { "" } else { "s" },
-        chunk(best.chunk),
-        chunk(best.segment),
+        part(best.chunk, options.bytes).map_or_else(String::new, |bytes| format!(", chunks of {bytes}")),
+        part(best.segment, options.bytes).map_or_else(String::new, |bytes| format!(", segments of {bytes}")),
         milliseconds(outcome.seconds)
     );
     let mut left_out: Vec<&str> = found.left_out.iter().map(|way| way.algorithm).collect();

@@ -14,7 +14,9 @@ Examples:
 Each line is one way to do it, the fastest first: time, algorithm, ranks of a group (8,4: and four of these in a larger
 group), leaders, chunk, and what was busy for most of the time. `waiting` means that no link and no memory was: messages waited for each other, one after the other.
 To use what was found: rsrun --set collectives.all_reduce=two_hop_ring --set collectives.chunk_bytes=256KiB ...
+for several leaders --set collectives.leaders=2, for groups of 4 on hosts of 8 --set collectives.groups=4,
 and for larger groups: rsrun --set collectives.groups=host,group ... with group=RACK in the hostfile, or host,4.
+Ways that are less than a quarter apart may be the other way round: rsbench tune collectives measures them.
 
 The model: a small message starts at once, a large one (over 8 KiB within a host, 64 KiB between hosts) when it has been
 announced and asked for. It takes the ports on its way one after the other (cut through), and bytes of memory traffic at
@@ -25,7 +27,7 @@ against measurements.";
 /// What a collective takes on a network, and which algorithm, grouping, leaders and chunks are best there.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "rsrun simulate", disable_version_flag = true, max_term_width = 110, after_help = EXAMPLES)]
-#[command(override_usage = "rsrun simulate --ranks N --group K [OPTIONS]")]
+#[command(override_usage = "rsrun simulate --ranks N [OPTIONS]")]
 pub struct SimulateOptions {
     /// Number of ranks
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
