@@ -102,7 +102,7 @@ fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(ExitCode::Internal, format!("standard output: {error}")))
+            Err(Failure::new(ExitCode::Directory, format!("standard output: {error}")))
         }
         _ => Ok(()),
     }

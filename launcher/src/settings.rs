@@ -3,6 +3,7 @@
 //! The key table, the layers' rules and all texts are `spmd::config`'s; this is only the launcher's use of it.
 
 use crate::exit::{ExitCode, Failure};
+use crate::input;
 use spmd::bootstrap::messages::Bytes;
 use spmd::config::{self, CommandLineSetting, Layers, Snapshot, Value, keys};
 use spmd_collectives::levels::Levels;
@@ -52,7 +53,7 @@ fn tuning_table(path: &str) -> Result<CommandLineSetting, Failure> {
     let wrong = |reason: String| {
         Failure::new(ExitCode::Data, format!("{} = {path}: {reason}", keys::COLLECTIVES_TABLE_FILE.name))
     };
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let text = input::text(Path::new(path)).map_err(wrong)?;
     let table = Table::parse(&text).map_err(|error| wrong(error.to_string()))?;
     let value = table.to_string().trim_end().replace('\n', ";");
     Ok(CommandLineSetting { option: format!("table {path}"), key: keys::COLLECTIVES_TABLE.name.into(), value })

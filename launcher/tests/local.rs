@@ -414,6 +414,12 @@ fn an_output_that_is_full_is_named() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let child = place.rsrun().args(["-n", "1", "echo", "x"]).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
     finish_without_stdout(child).fails(73, &["standard output", "No space left"]);
+    for words in [&["config"][..], &["simulate", "--ranks", "8"], &["completions", "bash"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut rsrun = std::process::Command::new(env!("CARGO_BIN_EXE_rsrun"));
+        let child = rsrun.args(words).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+        finish_without_stdout(child).fails(73, &["standard output", "No space left"]);
+    }
     place.assert_nothing_left();
 }
 

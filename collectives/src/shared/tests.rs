@@ -267,15 +267,28 @@ fn calls_that_do_not_fit_together_are_an_error_on_all_ranks_whichever_ways_they_
 
 #[test]
 fn calls_that_take_different_ways_are_found_as_soon_as_ranks_look_whatever_the_time_to_warn() {
-    // A tree and a meeting, a meeting and a tree, two ranks that exchange and go in chunks; nobody tells everybody.
+    // A tree and a meeting, a meeting and chunks (with ranks that share processors), two ranks that exchange and go in chunks;
+    // nobody tells everybody, and all have entered.
     type Call = fn(&Communicator) -> Result<(), Error>;
     let sum: Call = |comm| comm.all_reduce(&mut [1_u32], Sum);
     let broadcast: Call = |comm| comm.broadcast(&mut [1_u32], 0);
     let long: Call = |comm| comm.all_reduce(&mut vec![1_u32; 40_000], Sum);
-    let set = [IN_TREES[4], ("collectives.check_after", "100ms"), ("collectives.warn_after", "0s")];
-    for (ranks, odd, usual) in
-        [(3, broadcast, sum), (3, sum, broadcast), (5, broadcast, sum), (2, long, sum), (2, sum, long)]
-    {
+    let (barrier, none): (Call, Call) = (Communicator::barrier, |comm| comm.all_reduce::<u32>(&mut [], Sum));
+    let ways = [IN_TREES[4], ("wait.policy", "yield")];
+    let calls = [
+        (3, broadcast, sum),
+        (3, sum, broadcast),
+        (5, broadcast, sum),
+        (2, long, sum),
+        (2, sum, long),
+        (3, long, sum),
+        (3, sum, long),
+        (3, barrier, long),
+        (3, long, none),
+        (5, barrier, long),
+    ];
+    for ((ranks, odd, usual), way) in calls.into_iter().flat_map(|call| ways.map(|way| (call, way))) {
+        let set = [way, ("collectives.check_after", "100ms"), ("collectives.warn_after", "0s")];
         for rank in 0..ranks {
             let begun = std::time::Instant::now();
             on_ranks(ranks, &set, |comm| {

@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// The longest text a value may have, in bytes.
-const MAX_TEXT: usize = 16384;
+const MAX_TEXT: usize = 262_144;
 
 /// One row of the table.
 #[derive(Debug)]

@@ -109,6 +109,15 @@ impl fmt::Display for Call {
     }
 }
 
+/// Who is told something.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Told<'a> {
+    /// Of large communicators the members of ranks nearby, and those waited for.
+    All,
+    /// Ranks of the world.
+    These(&'a [usize]),
+}
+
 /// How long a collective waits before it does something about it; zero: for ever.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
@@ -353,11 +362,10 @@ impl Calls {
         self.verdict.get().cloned().unwrap_or(error)
     }
 
-    /// States this rank's call of that number: to the ranks of the world that it waits for (`waits_for`), or to all others.
-    /// What keeps a rank waiting is with one that it waits for, or with one that this one waits for, and so on: the first
+    /// States this rank's call of that number, and the ranks of the world that it waits for: to these, or to all others. What keeps a rank waiting is with one that it waits for, or with one that this one waits for, and so on: the first
     /// is enough to find calls that differ, and opens no connections that there are not. Who is not there at all is known
     /// only to those who have heard all.
-    pub(super) fn state(&self, engine: &mut Engine, number: u64, waits_for: &[usize], to_all: bool) {
+    pub(super) fn state(&self, engine: &mut Engine, number: u64, waits_for: &[usize], told: Told<'_>) {
         let Some(call) = self.book().entry(number).map(|entry| entry.call) else { return };
         let statement = Statement {
             number,
@@ -365,13 +373,14 @@ impl Calls {
             waits_for: waits_for.iter().map(|rank| narrow_rank(*rank)).collect(),
             call: call.to_string(),
         };
-        self.tell(engine, &Word::Statement(statement), |member, peer| {
-            (to_all && self.is_told(member)) || waits_for.contains(&peer)
+        self.tell(engine, &Word::Statement(statement), |member, peer| match told {
+            Told::All => self.is_told(member) || waits_for.contains(&peer),
+            Told::These(ranks) => ranks.contains(&peer),
         });
     }
 
     /// Whether a member is near enough to be told what all are told.
-    fn is_told(&self, member: usize) -> bool {
+    pub(super) fn is_told(&self, member: usize) -> bool {
         member.abs_diff(self.rank) <= TOLD
     }
 

@@ -4,7 +4,7 @@
 
 use super::{
     Machine, State,
-    calls::{Call, Calls},
+    calls::{Call, Calls, Told},
 };
 use crate::{
     engine::{
@@ -39,6 +39,8 @@ pub(super) struct Flight {
     pending: Vec<Pending>,
     /// Ranks of the world that have yet to come, where no message says so.
     pub(super) absent: Vec<usize>,
+    /// Ranks of the world, of those that all tell, that share the memory of this call, if it works in one.
+    pub(super) beside: Vec<usize>,
     watch: Watch,
     /// A rank of the world has sent a message of another call of that number.
     accused: Option<(u64, usize)>,
@@ -143,8 +145,9 @@ impl Flight {
     /// Of a call that has begun, with this number.
     pub(super) fn of(engine: &mut Engine, calls: &Arc<Calls>, call: Call, number: u64, hint: usize) -> Flight {
         let (calls, lender) = (Arc::clone(calls), engine.new_call());
-        let (pending, absent, watch, accused) = (Vec::new(), Vec::new(), Watch::default(), None);
-        Flight { calls, call, number, hint, lender, pending, absent, watch, accused }
+        let (pending, absent, beside) = (Vec::new(), Vec::new(), Vec::new());
+        let (watch, accused) = (Watch::default(), None);
+        Flight { calls, call, number, hint, lender, pending, absent, beside, watch, accused }
     }
 
     pub(super) fn activity(&self) -> Activity {
@@ -226,7 +229,7 @@ impl Flight {
     pub(super) fn accuse(&mut self, engine: &mut Engine, number: u64, source: usize) {
         self.accused = Some((number, source));
         self.watch.looks = 0;
-        self.calls.state(engine, number, &[], true);
+        self.calls.state(engine, number, &[], Told::All);
     }
 
     /// Nothing has completed.
@@ -249,11 +252,14 @@ impl Flight {
         let due = |after: Duration| !after.is_zero() && waited >= after;
         if due(patience.check) && !self.watch.has_stated {
             self.watch.has_stated = true;
-            self.calls.state(engine, self.number, &self.waits_for(), false);
+            let waits_for = self.waits_for();
+            // All have come and one of them is in another call, perhaps: nobody says which.
+            let told = if waits_for.is_empty() { &self.beside } else { &waits_for };
+            self.calls.state(engine, self.number, &waits_for, Told::These(told));
         }
         if patience.tells_all().is_some_and(|after| waited >= after) && !self.watch.has_told_all {
             self.watch.has_told_all = true;
-            self.calls.state(engine, self.number, &self.waits_for(), true);
+            self.calls.state(engine, self.number, &self.waits_for(), Told::All);
         }
         if due(self.watch.warns_after) {
             self.watch.warns_after *= 2;

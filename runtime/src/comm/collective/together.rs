@@ -299,6 +299,11 @@ impl Together<'_> {
         let mut engine = communicator.runtime().lock();
         let members = communicator.inner.members.iter().enumerate();
         flight.absent = members.filter(|(rank, _)| missing(*rank)).map(|(_, world)| *world).collect();
+        if let (true, Some(near)) = (flight.beside.is_empty(), communicator.near()) {
+            let members = communicator.inner.members.iter().enumerate();
+            let told = members.filter(|(member, _)| communicator.inner.calls.is_told(*member));
+            flight.beside = told.map(|(_, world)| *world).filter(|world| near.place(*world).is_some()).collect();
+        }
         if let Err(error) = flight.look(&mut engine) {
             drop(engine);
             self.communicator.send_off(&error);

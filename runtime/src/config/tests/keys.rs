@@ -225,8 +225,8 @@ fn texts_are_one_line_of_bounded_length() {
     let kind = Kind::Text { default: "" };
     assert_eq!(kind.parse("ip netns exec {host} rsrun"), Ok(Value::Text("ip netns exec {host} rsrun".into())));
     assert!(kind.parse("two\nlines").is_err());
-    assert!(kind.parse(&"x".repeat(16_384)).is_ok());
-    assert!(kind.parse(&"x".repeat(16_385)).is_err());
+    assert!(kind.parse(&"x".repeat(262_144)).is_ok());
+    assert!(kind.parse(&"x".repeat(262_145)).is_err());
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn values_of_the_wrong_shape_are_refused() {
              wait.policy = true\ntransport.allow = [['shm']]\nshm.ring_bytes = 0xfff_ffff_ffff_ffff_ffff"
         )),
         [
-            "job.toml:1:16: launch.agent = `5`: write it as a string, in quotes; allowed: text of one line, at most 16384 bytes",
+            "job.toml:1:16: launch.agent = `5`: write it as a string, in quotes; allowed: text of one line, at most 262144 bytes",
             "job.toml:2:16: launch.grace = `1979-05-27`: a date; allowed: 0s to 1h",
             "job.toml:3:17: launch.window = `[1]`: an array; allowed: 1 to 4096",
             "job.toml:4:13: wait.spin = `5`: a time needs a unit (us, ms, s, min, h), for example 200ms; allowed: 0s to 1s",
