@@ -9,6 +9,9 @@
 //! `survivor sums MILLISECONDS RANK CALL ELEMENTS`: all ranks make this collective call (`all_reduce`, `broadcast` from the
 //! rank that dies, `barrier`) over and over until RANK kills itself at that time; then they go on without it and add up.
 //!
+//! `survivor first MILLISECONDS RANK`: all ranks reduce in memory until RANK kills itself at that time; each of the others says whom
+//! it has lost, and ends at once, so that some are gone before others look.
+//!
 //! `survivor blind MILLISECONDS`: the last rank kills itself at that time, while the others do something with it over and over
 //! that waits for nothing and needs no answer: small messages, changes of its memory. They tell how long after the death
 //! they heard of it.
@@ -28,10 +31,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some("shrink") => shrink(&world, &arguments[2..]),
         Some("chain") => chain(&world, Duration::from_millis(arguments[2].parse()?)),
         Some("sums") => sums(&world, &arguments[2..]),
+        Some("first") => first(&world, Duration::from_millis(arguments[2].parse()?), arguments[3].parse()?),
         Some("blind") => blind(&world, Duration::from_millis(arguments[2].parse()?)),
         Some("early") => early(world),
         Some("compute") => compute(&world, arguments[2].parse()?, arguments[3].parse()?),
-        _ => Err("survivor shrink|chain|sums|blind|early|compute".into()),
+        _ => Err("survivor shrink|chain|sums|first|blind|early|compute".into()),
     }
 }
 
@@ -128,6 +132,20 @@ fn sums(world: &World, arguments: &[String]) -> Result<(), Box<dyn std::error::E
     left.all_reduce(&mut sum, Sum)?;
     println!("rank {}: {}", world.rank(), sum[0]);
     Ok(())
+}
+
+fn first(world: &World, death: Duration, victim: usize) -> Result<(), Box<dyn std::error::Error>> {
+    if world.rank() == victim {
+        std::thread::spawn(move || die_after(death));
+    }
+    let comm = world.communicator();
+    let error = loop {
+        if let Err(error) = comm.all_reduce(&mut [1_u64], Sum) {
+            break Error::from(error);
+        }
+    };
+    println!("{error}");
+    std::process::exit(5)
 }
 
 fn blind(world: &World, death: Duration) -> Result<(), Box<dyn std::error::Error>> {

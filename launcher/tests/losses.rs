@@ -44,6 +44,21 @@ fn the_survivors_of_deaths_at_any_moment_agree_who_they_are_and_go_on() {
 }
 
 #[test]
+fn survivors_name_the_rank_that_was_lost_first_and_not_one_that_ended_because_of_it() {
+    let place = Place::new();
+    let mut command = place.rsrun();
+    command.args(["--on-failure", "continue", "-n", "17"]).arg(example_program("survivor")).args(["first", "100", "8"]);
+    let ended = finish(start(&mut command));
+    assert_eq!(ended.code, Some(137), "{ended:?}");
+    let lines = ended.lines();
+    assert!(
+        lines.len() == 16 && lines.iter().all(|line| line.contains(": rank 8 on host localhost is lost")),
+        "{ended:?}"
+    );
+    place.assert_nothing_left();
+}
+
+#[test]
 fn ranks_that_wait_for_those_that_have_heard_of_a_death_are_woken_and_go_on_with_them() {
     let place = Place::new();
     let program = example_program("survivor");

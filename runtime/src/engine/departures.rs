@@ -209,16 +209,24 @@ impl Engine {
             return Err(fatal.clone());
         }
         if self.counted > 0 {
-            for &peer in members {
-                if let Some(Departed { departure, counted: true, .. }) = &self.departed[peer]
-                    && *departure != Departure::Finished
-                {
-                    return Err(departure_error(peer, &self.hosts[peer], departure, "what waits for it"));
+            let lost = members.iter().filter_map(|peer| match &self.departed[*peer] {
+                Some(departed) if departed.counted && departed.departure != Departure::Finished => {
+                    Some((*peer, departed))
                 }
+                _ => None,
+            });
+            // The others may have ended because of the first.
+            if let Some((peer, departed)) = lost.min_by_key(|(_, departed)| departed.counts_from) {
+                return Err(departure_error(peer, &self.hosts[peer], &departed.departure, "what waits for it"));
             }
         }
         // After the members: who is lost says more than who has heard of it.
         self.check_open(context)
+    }
+
+    /// When nothing more was expected from a peer that is gone.
+    pub(crate) fn gone_since(&self, peer: usize) -> Option<Instant> {
+        self.departed[peer].as_ref().map(|departed| departed.counts_from)
     }
 
     /// Whether nothing more comes from a peer: it is lost, or has dropped its world.

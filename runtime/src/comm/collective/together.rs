@@ -309,7 +309,12 @@ impl Together<'_> {
             self.communicator.send_off(&error);
             return Err(error);
         }
-        for (rank, peer) in self.communicator.inner.members.iter().enumerate() {
+        let members = communicator.inner.members.iter().enumerate();
+        let gone = members.filter_map(|(rank, peer)| Some((engine.gone_since(*peer)?, rank, peer)));
+        let mut gone: Vec<_> = gone.collect();
+        // The others may have ended because of the first.
+        gone.sort_unstable();
+        for (_, rank, peer) in gone {
             // One that is missing may have come and left since we looked. One that is not may have left in order after
             // its part; if it is lost, it may have died in the middle of it, and nothing in the memory tells.
             if let Err(error) = engine.check(*peer, "a collective")
