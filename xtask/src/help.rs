@@ -85,7 +85,7 @@ cargo xtask experiment two-hop [OPTION...]: reductions over slow links, flat and
   5. takes the hosts down, also after a failure or an interrupt
 
 Options go to the program: target/release/two-hop --help has them; --quick, --turns 5, --sizes 64K,4M,
---only 'all_reduce: flat'. It takes about twenty minutes, with --quick about ten, and the machine should do nothing
+--only 'all_reduce: flat'. It takes about twenty minutes, with --quick about five, and the machine should do nothing
 else. Needs the rights of root, or sudo without a password.
 ";
 
