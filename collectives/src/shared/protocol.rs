@@ -47,6 +47,7 @@ pub(super) struct Counts {
     learnt: [Learnt; 2],
     /// For what is copied out to a large result, on each rank.
     of_results: Learnt,
+    /// How these are written next.
     results: Stores,
 }
 
